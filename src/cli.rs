@@ -217,18 +217,15 @@ impl Options {
 
     fn layout(self) -> Layout {
         let system = self.os.unwrap_or_else(Dialect::native);
-        let search_dirs = match self.search_dir {
-            none if none.is_empty() => Dialect::known_directories(),
-            some => some,
-        };
-        Layout {
-            dialect: system,
-            dev_dir: PathBuf::from(DEV_DIR),
-            lock_dir: self.lock_dir.unwrap_or_else(|| system.lock_dir().to_owned()),
-            search_dirs,
-            state_dir: self.state_dir,
-            udev_dir: PathBuf::from("/run/udev/data"),
+        let mut layout = Layout::of(system);
+        if let Some(lock_dir) = self.lock_dir {
+            layout.lock_dir = lock_dir;
         }
+        if !self.search_dir.is_empty() {
+            layout.search_dirs = self.search_dir;
+        }
+        layout.state_dir = self.state_dir;
+        layout
     }
 }
 

@@ -85,21 +85,33 @@ impl Machine {
 }
 
 fn layout_of(machine: &Machine) -> Layout {
-    let dialect = Dialect::by_name(machine.os).unwrap();
-    let search_dirs = vec![machine.path("other")];
-    Layout { dialect, search_dirs, ..layout_below(machine.root.path()) }
+    let mut layout = layout_below(machine.root.path());
+    layout.dialect = Dialect::by_name(machine.os).unwrap();
+    layout.search_dirs = vec![machine.path("other")];
+    layout
 }
 
 /// Of such a machine, as a process of its own that a test starts finds it.
 fn layout_below(root: &Path) -> Layout {
-    Layout {
-        dialect: Dialect::by_name("linux").unwrap(),
-        dev_dir: root.join("dev"),
-        lock_dir: root.join("lock"),
-        search_dirs: Vec::new(),
-        state_dir: root.join("state"),
-        udev_dir: root.join("udev"),
-    }
+    let mut layout = Layout::of(Dialect::by_name("linux").unwrap());
+    layout.dev_dir = root.join("dev");
+    layout.lock_dir = root.join("lock");
+    layout.search_dirs = Vec::new();
+    layout.state_dir = root.join("state");
+    layout.udev_dir = root.join("udev");
+    layout
+}
+
+/// The same, with the devices of the host.
+fn with_devices_of_the_host(mut layout: Layout) -> Layout {
+    layout.dev_dir = "/dev".into();
+    layout
+}
+
+/// The same, where this directory is searched, too.
+fn searching(mut layout: Layout, directory: PathBuf) -> Layout {
+    layout.search_dirs = vec![directory];
+    layout
 }
 
 /// The records in the state directory. What else is there is no record: the gate.
@@ -361,8 +373,7 @@ fn links_known_to_udev_are_taken_with_the_device() {
     let machine = Machine::new();
     fs::create_dir(machine.path("udev")).unwrap();
     fs::write(machine.path("udev/c1:3"), "S:serial/by-id/usb-Y\nL:0\n").unwrap();
-    let table =
-        || Table::new(Layout { dev_dir: "/dev".into(), ..layout_below(machine.root.path()) });
+    let table = || Table::new(with_devices_of_the_host(layout_below(machine.root.path())));
     let foreign = machine.lock_file("LCK..serial_by-id_usb-Y");
     let holder = Holder::new();
     fs::write(&foreign, decimal(holder.pid())).unwrap();
@@ -490,7 +501,7 @@ fn a_mount_where_others_may_write_is_not_searched(#[case] mounted: bool, #[case]
         }
         let holder = Holder::new();
         fs::write(below.join("LCK..ttyS1"), decimal(holder.pid())).unwrap();
-        let layout = Layout { search_dirs: vec![below.clone()], ..layout_of(&machine) };
+        let layout = searching(layout_of(&machine), below.clone());
         let answer = Table::new(layout).lock(&request("ttyS1", own()));
         if mounted {
             nix::mount::umount(&below).unwrap();
@@ -790,7 +801,7 @@ fn a_lock_has_its_record_from_the_first_moment_to_the_last() {
 /// A machine with the devices of this one.
 fn machine_with_devices() -> (Machine, Table) {
     let machine = Machine::new();
-    let table = Table::new(Layout { dev_dir: "/dev".into(), ..layout_below(machine.root.path()) });
+    let table = Table::new(with_devices_of_the_host(layout_below(machine.root.path())));
     (machine, table)
 }
 
@@ -931,7 +942,7 @@ fn a_stale_lock_goes_with_its_record() {
 fn a_link_to_the_records_does_not_turn_them_off() {
     let machine = Machine::new();
     symlink(machine.path("state"), machine.path("lock/modem")).unwrap();
-    let layout = Layout { search_dirs: vec![machine.path("lock/modem")], ..layout_of(&machine) };
+    let layout = searching(layout_of(&machine), machine.path("lock/modem"));
     let answer = Table::new(layout).lock(&request("ttyS1", own()));
     assert_eq!(answer.outcome(), Outcome::Done);
     assert!(answer.events.iter().all(|event| event.weight == Weight::Info), "{answer:?}");
@@ -986,7 +997,7 @@ fn planted_locks_keep_no_lock_of_the_dead(#[values(0, 8)] left: usize) {
 #[test]
 fn without_its_other_names_a_device_is_not_locked() {
     let machine = Machine::new();
-    let layout = Layout { dev_dir: "/dev".into(), ..layout_of(&machine) };
+    let layout = with_devices_of_the_host(layout_of(&machine));
     let lock = || Table::new(layout.clone()).lock(&request("null", own()));
     fs::create_dir(machine.path("udev")).unwrap();
     assert_eq!(lock().outcome(), Outcome::Done);

@@ -166,16 +166,20 @@ mod tests {
     use ttylock::{Scheme, Standing};
 
     fn holder() -> Holder {
-        Holder {
-            device: "ttyUSB0".to_owned(),
-            scheme: Scheme::Uucp(PathBuf::from("/run/lock/LCK..ttyUSB0")),
-            pid: Pid::new(1234),
-            user: Some(1000),
-            owner: None,
-            command: Some("/usr/bin/minicom -D /dev/ttyUSB0".to_owned()),
-            since: Some(UNIX_EPOCH + Duration::from_millis(1_763_700_000_999)),
-            standing: Standing::Alive,
-        }
+        let scheme = Scheme::Uucp(PathBuf::from("/run/lock/LCK..ttyUSB0"));
+        let mut holder = Holder::new("ttyUSB0", scheme, Standing::Alive);
+        holder.pid = Pid::new(1234);
+        holder.user = Some(1000);
+        holder.command = Some("/usr/bin/minicom -D /dev/ttyUSB0".to_owned());
+        holder.since = Some(UNIX_EPOCH + Duration::from_millis(1_763_700_000_999));
+        holder
+    }
+
+    /// The same holder, changed.
+    fn but(change: impl FnOnce(&mut Holder)) -> Holder {
+        let mut holder = holder();
+        change(&mut holder);
+        holder
     }
 
     fn said(holder: Holder) -> String {
@@ -189,30 +193,27 @@ mod tests {
         "device=\"ttyUSB0\" scheme=uucp standing=alive pid=1234 uid=1000 since=1763700000 file=\"LCK..ttyUSB0\" command=\"minicom\""
     )]
     #[case::nothing(
-        Holder { pid: None, user: None, command: None, since: None, standing: Standing::Unknown, ..holder() },
+        but(|it| { it.pid = None; it.user = None; it.command = None; it.since = None; it.standing = Standing::Unknown; }),
         "device=\"ttyUSB0\" scheme=uucp standing=unknown file=\"LCK..ttyUSB0\""
     )]
     #[case::flock(
-        Holder { scheme: Scheme::Flock, user: None, since: None, command: None, ..holder() },
+        but(|it| { it.scheme = Scheme::Flock; it.user = None; it.since = None; it.command = None; }),
         "device=\"ttyUSB0\" scheme=flock standing=alive pid=1234"
     )]
     #[case::open(
-        Holder { scheme: Scheme::Open, user: None, since: None, command: None, ..holder() },
+        but(|it| { it.scheme = Scheme::Open; it.user = None; it.since = None; it.command = None; }),
         "device=\"ttyUSB0\" scheme=open standing=alive pid=1234"
     )]
     #[case::svr4(
-        Holder { scheme: Scheme::Svr4(PathBuf::from("/x/LK.005.004.064")), user: None, since: None,
-                 command: None, standing: Standing::Stale, ..holder() },
+        but(|it| { it.scheme = Scheme::Svr4(PathBuf::from("/x/LK.005.004.064")); it.user = None; it.since = None; it.command = None; it.standing = Standing::Stale; }),
         "device=\"ttyUSB0\" scheme=svr4 standing=stale pid=1234 file=\"LK.005.004.064\""
     )]
     #[case::before_1970(
-        Holder { scheme: Scheme::Open, user: None, command: None,
-                 since: Some(UNIX_EPOCH - Duration::from_secs(1)), ..holder() },
+        but(|it| { it.scheme = Scheme::Open; it.user = None; it.command = None; it.since = Some(UNIX_EPOCH - Duration::from_secs(1)); }),
         "device=\"ttyUSB0\" scheme=open standing=alive pid=1234"
     )]
     #[case::hostile_text(
-        Holder { scheme: Scheme::Open, device: "tty\"\\\u{1b}\u{e9}\r\n213 x".to_owned(), user: None,
-                 since: None, pid: None, command: Some("/a/b\"c\u{7} -x".to_owned()), ..holder() },
+        but(|it| { it.scheme = Scheme::Open; it.device = "tty\"\\\u{1b}\u{e9}\r\n213 x".to_owned(); it.user = None; it.since = None; it.pid = None; it.command = Some("/a/b\"c\u{7} -x".to_owned()); }),
         r#"device="tty\"\\????213 x" scheme=open standing=alive command="b\"c?""#
     )]
     fn only_what_is_known_is_said(#[case] holder: Holder, #[case] line: &str) {
@@ -226,7 +227,11 @@ mod tests {
     #[case::all("\"".repeat(300), "\"".repeat(255), "\"".repeat(255))]
     fn a_line_is_bounded(#[case] command: String, #[case] device: String, #[case] file: String) {
         let scheme = Scheme::Uucp(PathBuf::from("/run/lock").join(file));
-        let line = said(Holder { command: Some(command), device, scheme, ..holder() });
+        let line = said(but(|it| {
+            it.command = Some(command);
+            it.device = device;
+            it.scheme = scheme;
+        }));
         assert!(line.len() <= REPLY_BYTES - FRAME_BYTES, "{}", line.len());
         assert!(line.contains("scheme=uucp standing=alive pid=1234"));
         assert!(line.ends_with('"') && !line.ends_with("\\\""), "{line}");
@@ -236,7 +241,11 @@ mod tests {
     fn a_key_is_said_if_the_line_has_room_for_it() {
         let of = |length: usize| {
             let scheme = Scheme::Uucp(PathBuf::from("/run/lock").join("z".repeat(length)));
-            said(Holder { device: "y".repeat(200), scheme, command: None, ..holder() })
+            said(but(|it| {
+                it.device = "y".repeat(200);
+                it.scheme = scheme;
+                it.command = None;
+            }))
         };
         let fits = REPLY_BYTES - FRAME_BYTES + 1 - of(1).len();
         assert_eq!(of(fits).len(), REPLY_BYTES - FRAME_BYTES);

@@ -50,7 +50,7 @@ impl Granted {
 
 /// The answer to a client without the right, with a line for the log that says why.
 pub(super) fn denied(why: Option<String>) -> Answer {
-    let events = why.map(|text| Event { weight: Weight::Notice, text }).into_iter().collect();
+    let events = why.map(|text| Event::new(Weight::Notice, text)).into_iter().collect();
     Answer { result: Err(Stop::Denied), events }
 }
 

@@ -171,7 +171,7 @@ impl Service {
         self.queue.wake(real, now);
         if backoff.decides() {
             let text = format!("{real} is busy: a client waits for it");
-            let events = vec![Event { weight: Weight::Info, text }];
+            let events = vec![Event::new(Weight::Info, text)];
             return Ok(Answer { result: Err(Stop::Busy(None)), events });
         }
         // The attempt for the waiter ends when the kernel's list has been read.
@@ -363,7 +363,7 @@ impl Service {
 
     /// Answers STAT.
     pub(super) fn report(&mut self, client: &mut Client, survey: Option<Survey>) {
-        let Some(Survey { port, mut holders, is_complete }) = survey else {
+        let Some(Survey { port, mut holders, is_complete, .. }) = survey else {
             return client.answer(Reply::Denied);
         };
         self.ports.add_openers(&mut holders, port.as_deref());

@@ -4,8 +4,9 @@ use std::path::PathBuf;
 
 use crate::dialects::Dialect;
 
-/// Where locks are written and looked for.
+/// Where locks are written and looked for. Begin with [`Layout::native`] or [`Layout::of`], and change some of it.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Layout {
     /// The system whose conventions apply.
     pub dialect: &'static Dialect,
@@ -33,7 +34,12 @@ impl Layout {
     /// Those of this machine, as its programs and the packaged service use them.
     #[must_use]
     pub fn native() -> Self {
-        let dialect = Dialect::native();
+        Self::of(Dialect::native())
+    }
+
+    /// As [`Layout::native`], with the conventions of this system.
+    #[must_use]
+    pub fn of(dialect: &'static Dialect) -> Self {
         Self {
             dialect,
             dev_dir: PathBuf::from("/dev"),

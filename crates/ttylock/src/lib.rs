@@ -25,6 +25,8 @@
 //! # Ok(()) }
 //! ```
 
+#![warn(clippy::exhaustive_enums, clippy::exhaustive_structs)]
+
 mod age;
 mod device;
 mod dialects;

@@ -361,8 +361,10 @@ mod tests {
     ) {
         let root = tempfile::tempdir().unwrap();
         std::fs::create_dir(root.path().join("lock")).unwrap();
-        let here = Layout { lock_dir: root.path().join("lock"), ..Layout::native() };
-        let elsewhere = Layout { lock_dir: root.path().join("nowhere"), ..Layout::native() };
+        let mut here = Layout::native();
+        here.lock_dir = root.path().join("lock");
+        let mut elsewhere = Layout::native();
+        elsewhere.lock_dir = root.path().join("nowhere");
         let named = Route::Server(Address::default());
         let device: DeviceName = "/dev/ttyW0".parse().unwrap();
         for (route, layout, is_taken) in [

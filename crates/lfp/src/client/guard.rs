@@ -223,14 +223,13 @@ mod tests {
         for name in ["dev", "lock", "state", "udev"] {
             std::fs::create_dir(root.join(name)).unwrap();
         }
-        Layout {
-            dev_dir: root.join("dev"),
-            lock_dir: root.join("lock"),
-            search_dirs: Vec::new(),
-            state_dir: root.join("state"),
-            udev_dir: root.join("udev"),
-            ..Layout::native()
-        }
+        let mut layout = Layout::native();
+        layout.dev_dir = root.join("dev");
+        layout.lock_dir = root.join("lock");
+        layout.search_dirs = Vec::new();
+        layout.state_dir = root.join("state");
+        layout.udev_dir = root.join("udev");
+        layout
     }
 
     fn directly(layout: &Layout, timeout: Duration) -> Result<PortLock, LockError> {
@@ -247,7 +246,8 @@ mod tests {
         use nix::fcntl::{Flock, FlockArg};
 
         let root = tempfile::tempdir().unwrap();
-        let layout = Layout { state_dir: root.path().join("none"), ..layout(root.path()) };
+        let mut layout = layout(root.path());
+        layout.state_dir = root.path().join("none");
         let port = directly(&layout, Duration::ZERO).unwrap();
         let file = || std::fs::File::open(root.path().join("lock/LCK..ttyW0")).unwrap();
         let is_held = |file| Flock::lock(file, FlockArg::LockExclusiveNonblock).is_err();

@@ -28,7 +28,7 @@ pub(super) fn survey_and_waiters(reply: &Reply) -> Option<(Survey, Vec<Waiter>)>
     let lines: Vec<Words> = lines.map(|line| Words::of(line)).collect::<Option<_>>()?;
     let holders = lines.iter().filter_map(holder).collect();
     let is_complete = !reply.text().ends_with(" incomplete=yes");
-    let survey = Survey { port: None, holders, is_complete };
+    let survey = Survey::new(holders, is_complete);
     Some((survey, lines.iter().filter_map(waiter).collect()))
 }
 
@@ -51,16 +51,12 @@ fn holder(words: &Words) -> Option<Holder> {
     let known = [Standing::Alive, Standing::Stale, Standing::Claim];
     let standing = known.into_iter().find(|it| it.word() == word).unwrap_or(Standing::Unknown);
     let since = words.value("since").and_then(|seconds| seconds.parse().ok());
-    Some(Holder {
-        device: words.value("device").unwrap_or_default().to_owned(),
-        scheme,
-        pid: words.value("pid").and_then(|pid| Pid::parse(pid.as_bytes()).ok()),
-        user: words.value("uid").and_then(|uid| uid.parse().ok()),
-        owner: None,
-        command: words.value("command").map(str::to_owned),
-        since: since.and_then(|seconds| UNIX_EPOCH.checked_add(Duration::from_secs(seconds))),
-        standing,
-    })
+    let mut holder = Holder::new(words.value("device").unwrap_or_default(), scheme, standing);
+    holder.pid = words.value("pid").and_then(|pid| Pid::parse(pid.as_bytes()).ok());
+    holder.user = words.value("uid").and_then(|uid| uid.parse().ok());
+    holder.command = words.value("command").map(str::to_owned);
+    holder.since = since.and_then(|seconds| UNIX_EPOCH.checked_add(Duration::from_secs(seconds)));
+    Some(holder)
 }
 
 /// The `key=value` words of a line.
@@ -125,16 +121,13 @@ mod tests {
     }
 
     fn full() -> Holder {
-        Holder {
-            device: "ttyUSB0".to_owned(),
-            scheme: Scheme::Uucp(PathBuf::from("LCK..ttyUSB0")),
-            pid: Pid::new(1234),
-            user: Some(1000),
-            owner: None,
-            command: Some("minicom".to_owned()),
-            since: Some(UNIX_EPOCH + Duration::from_secs(1_763_700_000)),
-            standing: Standing::Alive,
-        }
+        let scheme = Scheme::Uucp(PathBuf::from("LCK..ttyUSB0"));
+        let mut holder = Holder::new("ttyUSB0", scheme, Standing::Alive);
+        holder.pid = Pid::new(1234);
+        holder.user = Some(1000);
+        holder.command = Some("minicom".to_owned());
+        holder.since = Some(UNIX_EPOCH + Duration::from_secs(1_763_700_000));
+        holder
     }
 
     #[test]
@@ -183,7 +176,10 @@ mod tests {
         #[test]
         fn a_report_of_the_service_is_read_back(device in "[ -~]{1,40}", command in "[!-.0-~]{1,20}", pid in 1..=i32::MAX) {
             let pid = Pid::new(pid.into());
-            let holder = Holder { device, command: Some(command), pid, ..full() };
+            let mut holder = full();
+            holder.device = device;
+            holder.command = Some(command);
+            holder.pid = pid;
             let report = Report::new(Scope::Device, std::slice::from_ref(&holder), &[]);
             let lines: Vec<_> = report.lines.iter().map(|line| format!(" {line}")).collect();
             let lines: Vec<_> = lines.iter().map(String::as_str).collect();

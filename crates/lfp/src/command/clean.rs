@@ -186,25 +186,17 @@ mod tests {
         let written = SystemTime::now() - Duration::from_secs(60);
         std::fs::File::open(&path).unwrap().set_modified(written).unwrap();
         let written = std::fs::metadata(&path).unwrap().modified().unwrap();
-        let holder = Holder {
-            device: "ttyS0".to_owned(),
-            scheme: Scheme::Uucp(path.clone()),
-            pid: judged.and_then(Pid::new),
-            user: None,
-            owner: None,
-            command: None,
-            since: Some(written - earlier),
-            standing: Standing::Stale,
-        };
+        let mut holder = Holder::new("ttyS0", Scheme::Uucp(path.clone()), Standing::Stale);
+        holder.pid = judged.and_then(Pid::new);
+        holder.since = Some(written - earlier);
         let nowhere = directory.path().join("nowhere");
-        let mut table = Table::new(Layout {
-            lock_dir: directory.path().to_owned(),
-            search_dirs: Vec::new(),
-            dev_dir: nowhere.clone(),
-            state_dir: nowhere.clone(),
-            udev_dir: nowhere,
-            ..Layout::native()
-        });
+        let mut layout = Layout::native();
+        layout.lock_dir = directory.path().to_owned();
+        layout.search_dirs = Vec::new();
+        layout.dev_dir.clone_from(&nowhere);
+        layout.state_dir.clone_from(&nowhere);
+        layout.udev_dir = nowhere;
+        let mut table = Table::new(layout);
         assert_eq!(table.remove_stale(&holder), Ok(()));
         assert_eq!(path.exists(), stays);
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), usize::from(stays));

@@ -242,16 +242,11 @@ mod tests {
     /// A lock, given as name, pid and possibly `stale`: `ttyS0 7`, `ttyS0 7 stale`.
     fn holder(text: &str) -> Holder {
         let words: Vec<&str> = text.split(' ').collect();
-        Holder {
-            device: words[0].to_owned(),
-            scheme: Scheme::Uucp(PathBuf::from(format!("LCK..{}", words[0]))),
-            pid: Pid::new(words[1].parse().unwrap()),
-            user: None,
-            owner: None,
-            command: None,
-            since: None,
-            standing: if words.len() > 2 { Standing::Stale } else { Standing::Alive },
-        }
+        let scheme = Scheme::Uucp(PathBuf::from(format!("LCK..{}", words[0])));
+        let standing = if words.len() > 2 { Standing::Stale } else { Standing::Alive };
+        let mut holder = Holder::new(words[0], scheme, standing);
+        holder.pid = Pid::new(words[1].parse().unwrap());
+        holder
     }
 
     /// The names that were asked for, the locks, and the result: each device with its other names and the pids of its

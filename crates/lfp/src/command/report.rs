@@ -143,7 +143,8 @@ fn merge(holders: &mut Vec<Holder>, more: Vec<Holder>) {
             None => holders.push(new),
             Some(known) if known.pid.is_none() && new.pid.is_some() => {
                 let scheme = known.scheme.clone();
-                *known = Holder { scheme, ..new };
+                *known = new;
+                known.scheme = scheme;
             }
             Some(known) => {
                 known.user = known.user.or(new.user);
@@ -277,16 +278,9 @@ mod tests {
     use super::*;
 
     fn holder(scheme: Scheme, pid: Option<i64>) -> Holder {
-        Holder {
-            device: "ttyS0".to_owned(),
-            scheme,
-            pid: pid.and_then(Pid::new),
-            user: None,
-            owner: None,
-            command: None,
-            since: None,
-            standing: Standing::Alive,
-        }
+        let mut holder = Holder::new("ttyS0", scheme, Standing::Alive);
+        holder.pid = pid.and_then(Pid::new);
+        holder
     }
 
     fn file(path: &str) -> Scheme {

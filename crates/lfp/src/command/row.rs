@@ -30,11 +30,7 @@ pub(super) fn rows(holders: &[Holder]) -> Vec<Row> {
     holders
         .iter()
         .map(|holder| Row {
-            holder: Holder {
-                device: printable(&holder.device),
-                command: holder.command.as_deref().map(printable),
-                ..holder.clone()
-            },
+            holder: shown(holder),
             file: holder.scheme.file().map(|path| printable(&path.to_string_lossy())),
             user: holder.user.and_then(&mut name),
             owner: holder
@@ -44,6 +40,14 @@ pub(super) fn rows(holders: &[Holder]) -> Vec<Row> {
             age: holder.since.and_then(|since| Age::of([since], now).known()),
         })
         .collect()
+}
+
+/// The same, with texts that a terminal may show.
+fn shown(holder: &Holder) -> Holder {
+    let mut shown = holder.clone();
+    shown.device = printable(&holder.device);
+    shown.command = holder.command.as_deref().map(printable);
+    shown
 }
 
 impl Row {

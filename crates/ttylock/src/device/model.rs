@@ -2,6 +2,7 @@
 
 /// A device name followed to its end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ResolvedDevice {
     /// Every name the device has on this way, relative to `/dev`: first the one asked for, last the real node. One
     /// entry when the name is no link. Links in directories that other users may write, and links to them, are left
@@ -22,6 +23,7 @@ pub struct ResolvedDevice {
 
 /// A device node as `stat(2)` shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_structs, reason = "a caller may have its own stat(2)")]
 pub struct Node {
     /// The file system it lies on, as major and minor number.
     pub file_system: Numbers,
@@ -33,6 +35,7 @@ pub struct Node {
 
 /// The kind of a node, its owner and its permissions, as `stat(2)` shows them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_structs, reason = "a caller may have its own stat(2)")]
 pub struct Access {
     /// Kind and permission bits (`st_mode`).
     pub mode: u32,
@@ -53,6 +56,7 @@ impl Access {
 
 /// The major and minor number of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_structs, reason = "these two identify a device")]
 pub struct Numbers {
     /// Which driver.
     pub major: u64,
@@ -92,6 +96,7 @@ pub fn has_serial_driver(drivers: &str, device: Numbers) -> bool {
 
 /// Why a name leads to no device below `/dev`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ResolveError {
     /// A link on the way leads out of `/dev`.
     Outside,

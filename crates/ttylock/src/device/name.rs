@@ -15,6 +15,7 @@ pub struct DeviceName(String);
 
 /// The name is not one that a client may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_structs, reason = "it has one meaning")]
 pub struct NotADevice;
 
 impl fmt::Display for NotADevice {

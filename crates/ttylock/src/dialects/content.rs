@@ -23,6 +23,7 @@ pub(crate) enum ContentForm {
 
 /// The content of a lock file.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Content {
     first: Pid,
     other: Option<Pid>,
@@ -33,6 +34,7 @@ pub struct Content {
 
 /// The file names no process: empty, cut short, or no form that any program writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_structs, reason = "it has one meaning")]
 pub struct Unreadable;
 
 impl Content {

@@ -6,6 +6,7 @@ use super::model::{Cause, Event, Outcome};
 
 /// The answer to one LOCK, UNLOCK or PASS.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_structs, reason = "a service gives answers of its own")]
 pub struct Answer {
     /// The real name below `/dev` of the device that was taken, released or passed, or why it was not.
     pub result: Result<String, Stop>,
@@ -15,6 +16,7 @@ pub struct Answer {
 
 /// Why a device was not taken, released or passed.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums, reason = "a service acts on each")]
 pub enum Stop {
     /// See [`Outcome::Busy`]. This process has the lock, if it is known.
     Busy(Option<ProcessIdentity>),

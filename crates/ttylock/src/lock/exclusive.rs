@@ -36,6 +36,7 @@ pub struct Duplicate {
 
 /// Why there is no duplicate.
 #[derive(Debug)]
+#[expect(clippy::exhaustive_enums, reason = "a service acts on each")]
 pub enum NoDuplicate {
     /// The process has not opened the device, or has ended, or is ending.
     NotOpen,
@@ -228,6 +229,7 @@ type User = Option<u32>;
 
 /// How duplicates are closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums, reason = "at once or later")]
 pub enum Closing {
     /// The thread that drops them closes them.
     AtOnce,

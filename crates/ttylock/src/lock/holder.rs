@@ -7,6 +7,7 @@ use pidlockfile::Pid;
 
 /// Something that keeps a device busy, or did so.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Holder {
     /// The device, as a name below `/dev`; for a lock file whose device is unknown, what its name
     /// says.
@@ -29,6 +30,7 @@ pub struct Holder {
 
 /// The lock schemes that programs use.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
 pub enum Scheme {
     /// A UUCP or FHS lock file, by name.
     Uucp(PathBuf),
@@ -45,6 +47,7 @@ pub enum Scheme {
 
 /// Whether a holder is still there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums, reason = "a program decides about each")]
 pub enum Standing {
     /// The process exists.
     Alive,
@@ -55,6 +58,22 @@ pub enum Standing {
     /// A file that any user could have put there and that is not the lock of the process that it names: it keeps no
     /// other process out.
     Claim,
+}
+
+impl Holder {
+    /// A holder of which nothing else is known.
+    pub fn new(device: impl Into<String>, scheme: Scheme, standing: Standing) -> Self {
+        Self {
+            device: device.into(),
+            scheme,
+            pid: None,
+            user: None,
+            owner: None,
+            command: None,
+            since: None,
+            standing,
+        }
+    }
 }
 
 impl Scheme {

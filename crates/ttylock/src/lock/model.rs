@@ -7,6 +7,7 @@ use crate::device::name::DeviceName;
 /// The result of a request, as a client sees it. The reply table turns it into a code and a sentence. It has no text,
 /// path or errno, so that a reply cannot leak one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums, reason = "the protocol has a reply for each")]
 pub enum Outcome {
     /// Taken, released or passed.
     Done,
@@ -21,6 +22,7 @@ pub enum Outcome {
 /// The text is for administrators: it names files and system errors, is built from cleaned
 /// names, and never reaches a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Event {
     /// How much it matters.
     pub weight: Weight,
@@ -28,8 +30,16 @@ pub struct Event {
     pub text: String,
 }
 
+impl Event {
+    /// A line for the log; `text` has no control characters.
+    pub fn new(weight: Weight, text: impl Into<String>) -> Self {
+        Self { weight, text: text.into() }
+    }
+}
+
 /// How much an [`Event`] matters to an administrator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums, reason = "a log has a level for each")]
 pub enum Weight {
     /// Expected in daily work: taken, refused, released.
     Info,
@@ -41,6 +51,7 @@ pub enum Weight {
 
 /// A lock that is to be handed from one process to another.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_structs, reason = "the parts of the request PASS")]
 pub struct Pass {
     /// The device as the client named it.
     pub device: DeviceName,
@@ -52,6 +63,7 @@ pub struct Pass {
 
 /// Why there is no answer yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums, reason = "a service acts on each")]
 pub enum Cause {
     /// Another process holds a stale lock of the device by `flock(2)`: most likely it is breaking the lock at this
     /// moment.
@@ -62,6 +74,7 @@ pub enum Cause {
 
 /// A request that has passed every check that needs no disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_structs, reason = "the parts of the request LOCK")]
 pub struct Request {
     /// The device as the client named it.
     pub device: DeviceName,

@@ -53,6 +53,7 @@ struct Port {
 
 /// Why a port is examined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums, reason = "an event or the time")]
 pub enum Trigger {
     /// It is new here, or was opened or closed, or has another node.
     Event,
@@ -62,6 +63,7 @@ pub enum Trigger {
 
 /// The result of an examination, as far as it decides about the next one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums, reason = "changed or not")]
 pub enum Examined {
     /// Something has changed.
     Changed,

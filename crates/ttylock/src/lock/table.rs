@@ -43,6 +43,7 @@ pub use survey::Survey;
 
 /// What a caller has checked before an attempt: exactly this device is locked, for this very process.
 #[derive(Debug)]
+#[expect(clippy::exhaustive_structs, reason = "a service makes it")]
 pub struct Checked {
     /// From [`Table::resolve`].
     pub device: ResolvedDevice,

@@ -14,6 +14,7 @@ use crate::lock::names::{LockNames, lock_names};
 
 /// The facts about a device that are known without reading a lock directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_structs, reason = "a service may have its own list")]
 pub struct Names {
     /// The real node, as a name below `/dev`: the same for all names of one device.
     pub real: String,

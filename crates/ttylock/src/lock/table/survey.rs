@@ -19,6 +19,7 @@ use crate::lock::names::{self, LockNames, lock_names};
 
 /// The holders of one device, or of all serial devices.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Survey {
     /// The real node of the one device, as a name below `/dev`.
     pub port: Option<String>,
@@ -26,6 +27,14 @@ pub struct Survey {
     pub holders: Vec<Holder>,
     /// Whether the search came to its end. If not, there may be further holders.
     pub is_complete: bool,
+}
+
+impl Survey {
+    /// Of these holders.
+    #[must_use]
+    pub const fn new(holders: Vec<Holder>, is_complete: bool) -> Self {
+        Self { port: None, holders, is_complete }
+    }
 }
 
 /// See [`super::Table::surveys`].
