@@ -3,7 +3,7 @@
 
 use super::args::{Admin, ForceRelease, Kick, Reach};
 use super::http;
-use super::outcome::Failure;
+use super::outcome::{Failure, is_nobody};
 use super::{answer, holder, reach, seconds};
 use crate::transport;
 use crate::{Client, ClientError, Refusal, ServerAddress};
@@ -24,7 +24,8 @@ pub(super) async fn force_release(
     let mut outcome = Err(Failure::Client(ClientError::NoServer));
     for server in client.servers_of(&key) {
         outcome = door.post(server, &path, ["not_held", "nobody holds it"]).await;
-        if !matches!(outcome, Err(Failure::Client(ClientError::Connect { .. }))) {
+        let is_away = matches!(outcome, Err(Failure::Client(ClientError::Connect { .. })));
+        if !is_away && !matches!(outcome, Err(Failure::NoHttp(..))) {
             break;
         }
     }
@@ -49,6 +50,15 @@ pub(super) async fn kick(
     door.post(server, &path, ["not_found", "there is no such connection"]).await?;
     let connection = wish.connection;
     answer(form, || format!("ended: connection {connection}\n"), || json!({ "kicked": true }))
+}
+
+/// A server need not have an HTTP port; its lock port may be in use meanwhile.
+fn of_closed_port(failure: Failure) -> Failure {
+    let Failure::Client(ClientError::Connect { server, error }) = failure else { return failure };
+    match is_nobody(&error) {
+        true => Failure::NoHttp(server, error),
+        false => ClientError::Connect { server, error }.into(),
+    }
 }
 
 /// The HTTP port of a server, as the administrator reaches it.
@@ -79,11 +89,15 @@ impl Door<'_> {
         };
         let request = http::post(&server.to_string(), path, &secret);
         let answer = self.converse(&server, &request);
-        let (status, body) = holder::answered(answer, &[&server], self.client, self.form).await?;
+        let answered = holder::answered(answer, &[&server], self.client, self.form).await;
+        let (status, body) = answered.map_err(of_closed_port)?;
         match status {
             200 => Ok(serde_json::from_str(&body).unwrap_or(Value::Null)),
             401 => Err(ClientError::Refused(Refusal::Auth).into()),
             403 => Err(Failure::Settings("the server has no --admin-token-file".to_owned())),
+            400 if body.contains("this_port_speaks_https") => {
+                Err(Failure::Settings("the server's HTTP port speaks TLS; see --tls".to_owned()))
+            }
             404 if body.contains(word) => Err(Failure::Nothing(nothing)),
             _ => Err(ClientError::strange(&format!("status {status} {body}")).into()),
         }

@@ -33,6 +33,8 @@ pub(super) enum Failure {
     NotStarted(wrapcmd::Refusal),
     /// Whatever the client library reports.
     Client(ClientError),
+    /// Nobody listens at the HTTP port of a server.
+    NoHttp(ServerAddress, io::Error),
     /// The same of one of several servers that were asked.
     Asked(ServerAddress, ClientError),
 }
@@ -81,6 +83,7 @@ impl Failure {
                 refusal.code().unwrap_or(exit::NOT_EXECUTABLE),
                 if refusal.is_not_found() { "not_found" } else { "not_executable" },
             ),
+            Self::NoHttp(..) => (69, "unreachable"),
             Self::Client(error) | Self::Asked(_, error) => of_client(error),
         }
     }
@@ -155,6 +158,11 @@ impl fmt::Display for Failure {
                     "cannot connect to {server}: {error}; start dflockd there, or see --server"
                 )
             }
+            Self::NoHttp(server, error) => write!(
+                f,
+                "cannot connect to {server}: {error}; start dflockd there with --http-port and --admin-token-file, and \
+                 name that port with --http-port here"
+            ),
             // These name their server themselves.
             Self::Client(error) | Self::Asked(_, error @ ClientError::Connect { .. }) => {
                 error.fmt(f)
@@ -165,7 +173,7 @@ impl fmt::Display for Failure {
 }
 
 /// No program listens there.
-fn is_nobody(error: &io::Error) -> bool {
+pub(super) fn is_nobody(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound)
 }
 

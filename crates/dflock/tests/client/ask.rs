@@ -534,6 +534,20 @@ fn only_administrators_take_locks_away_and_end_connections() {
     assert!(end.code == 76 || end.code == 69, "{end:?}");
 }
 
+/// The port of administrators is off unless the server is told otherwise.
+#[rstest]
+#[case(&["force-release", "k"])]
+#[case(&["kick", "1"])]
+fn a_server_without_a_port_for_administrators_is_named_with_its_options(#[case] words: &[&str]) {
+    let daemon = Daemon::start(&[]);
+    let port = testbed::dflockd::free_port().to_string();
+    let mut command = dflock(&daemon, &[words, &["--http-port", &port]].concat());
+    let end = run(command.env("DFLOCK_ADMIN_TOKEN", "open sesame"));
+    assert_eq!((end.code, &*end.out), (69, ""), "{end:?}");
+    let advice = "; start dflockd there with --http-port and --admin-token-file, and name that port with --http-port here";
+    assert!(end.err.contains(&port) && end.err.trim_end().ends_with(advice), "{end:?}");
+}
+
 /// Another HTTP server on that port knows nothing of locks, whatever their names.
 #[rstest]
 #[case(&["force-release", "k"])]

@@ -2,6 +2,7 @@
 //! paths.
 
 use super::gate::Reach;
+use super::reply::{self, Fault};
 use super::seats::{Seat, Seats};
 use super::site::Site;
 use crate::server::{Listener, Shared};
@@ -11,6 +12,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 #[cfg(target_os = "linux")]
 use socket2::SockRef;
 use std::convert::Infallible;
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -27,6 +29,8 @@ const HEAD_TIME: Duration = Duration::from_secs(10);
 /// only: elsewhere such a connection stays until a new one needs its seat.
 #[cfg(target_os = "linux")]
 const WRITE_TIME: Duration = Duration::from_secs(10);
+/// The first byte of a TLS connection (RFC 8446, 5.1: the record of a handshake). No request of HTTP begins with it.
+const TLS_HANDSHAKE: u8 = 22;
 /// The longest head of a request, and the size of the buffer for an answer.
 const BUFFER_BYTES: usize = 16 * 1024;
 const MAX_HEADERS: usize = 64;
@@ -50,14 +54,38 @@ pub(crate) async fn serve(mut listener: Listener, shared: Arc<Shared>) {
 }
 
 async fn secure(site: Arc<Site>, seat: Seat, tls: Option<TlsAcceptor>, stream: TcpStream) {
-    match tls {
-        None => converse(site, seat, stream).await,
-        Some(tls) => {
-            if let Ok(Ok(stream)) = timeout(HEAD_TIME, tls.accept(stream)).await {
-                converse(site, seat, stream).await;
-            }
-        }
+    let Some(tls) = tls else { return converse(site, seat, stream).await };
+    let mut first = [TLS_HANDSHAKE];
+    let peer = stream.peer_addr().ok();
+    match timeout(HEAD_TIME, stream.peek(&mut first)).await {
+        Ok(Ok(_)) if first == [TLS_HANDSHAKE] => {}
+        Ok(Ok(_)) => return refuse_plain(stream).await,
+        Ok(Err(_)) | Err(_) => return,
     }
+    match timeout(HEAD_TIME, tls.accept(stream)).await {
+        Ok(Ok(stream)) => converse(site, seat, stream).await,
+        Ok(Err(err)) if err.kind() == ErrorKind::InvalidData => site.complain(peer, &err),
+        Ok(Err(_)) | Err(_) => {}
+    }
+}
+
+/// Says to a client without TLS, a browser at `http://` for example, that this port needs it.
+async fn refuse_plain(stream: TcpStream) {
+    let answer = || async { Ok::<_, Infallible>(reply::fault(Fault::NeedsTls)) };
+    let service = service_fn(|_request| answer());
+    // What is not HTTP either gets the answer of the HTTP library, or none.
+    let _ = connection().serve_connection(TokioIo::new(stream), service).await;
+}
+
+fn connection() -> http1::Builder {
+    let mut builder = http1::Builder::new();
+    builder
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIME)
+        .max_buf_size(BUFFER_BYTES)
+        .max_headers(MAX_HEADERS)
+        .half_close(true);
+    builder
 }
 
 pub(super) async fn converse<S>(site: Arc<Site>, seat: Seat, stream: S)
@@ -69,14 +97,7 @@ where
         let site = Arc::clone(&site);
         async move { Ok::<_, Infallible>(site.answer(request).await) }
     });
-    let mut builder = http1::Builder::new();
-    builder
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_TIME)
-        .max_buf_size(BUFFER_BYTES)
-        .max_headers(MAX_HEADERS)
-        .half_close(true);
-    if let Err(err) = builder.serve_connection(TokioIo::new(stream), service).await {
+    if let Err(err) = connection().serve_connection(TokioIo::new(stream), service).await {
         tracing::debug!(%err, "HTTP connection ended");
     }
 }

@@ -40,6 +40,7 @@ pub(super) enum Fault {
     StoreAway,
     BodyRefused,
     WrongHost,
+    NeedsTls,
 }
 
 impl Fault {
@@ -57,6 +58,7 @@ impl Fault {
             Self::StoreAway => (StatusCode::SERVICE_UNAVAILABLE, "store_unavailable"),
             Self::BodyRefused => (StatusCode::PAYLOAD_TOO_LARGE, "body_refused"),
             Self::WrongHost => (StatusCode::MISDIRECTED_REQUEST, "wrong_host"),
+            Self::NeedsTls => (StatusCode::BAD_REQUEST, "this_port_speaks_https"),
         }
     }
 
@@ -175,7 +177,7 @@ pub(super) fn fault(fault: Fault) -> Response<ReplyBody> {
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         // The following bytes of such a connection may not be a request.
-        Fault::BodyRefused | Fault::BadRequest => close(&mut response),
+        Fault::BodyRefused | Fault::BadRequest | Fault::NeedsTls => close(&mut response),
         Fault::NotFound | Fault::NoAdmin | Fault::NotHeld | Fault::StoreAway | Fault::WrongHost => {
         }
     }
@@ -209,7 +211,7 @@ fn build(status: StatusCode, content_type: &'static str, body: ReplyBody) -> Res
 mod tests {
     use super::*;
 
-    const FAULTS: [Fault; 10] = [
+    const FAULTS: [Fault; 11] = [
         Fault::BadRequest,
         Fault::Unauthorized,
         Fault::NotFound,
@@ -220,6 +222,7 @@ mod tests {
         Fault::StoreAway,
         Fault::BodyRefused,
         Fault::WrongHost,
+        Fault::NeedsTls,
     ];
 
     #[test]

@@ -5,20 +5,25 @@ use super::reply::{self, Fault, JSON, ReplyBody, STATUSES};
 use super::route::{self, Route};
 use super::seats::Seats;
 use super::{holders, metrics, query};
-use crate::server::{Pace, Readiness, Shared};
+use crate::server::{Pace, Readiness, Shared, of_handshake};
 use hyper::Response;
 use hyper::body::Body;
 use hyper::http::StatusCode;
 use hyper::http::request::Parts;
 use leases::Key;
-use std::sync::Arc;
+use std::io;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 const PAGE: &str = include_str!("page/page.html");
 /// The marks in the page that the server sets: whether to ask for the secret first, and whether there is one for
 /// administrators.
 const AUTH_MARK: &str = "data-auth=\"open\"";
 const ADMIN_MARK: &str = "data-admin=\"none\"";
+/// The least time between two entries in the log about failed TLS handshakes.
+const COMPLAINT_PAUSE: Duration = Duration::from_secs(10);
 /// The header by which a standby says that it is shutting down.
 pub(super) const DRAINING: &str = "draining";
 
@@ -29,13 +34,26 @@ pub(super) struct Site {
     pub(super) seats: Arc<Seats>,
     pace: Arc<Pace>,
     answers: [AtomicU64; STATUSES.len()],
+    /// When a failed TLS handshake was last logged.
+    complained: Mutex<Option<Instant>>,
 }
 
 impl Site {
     pub(super) fn new(handle: Arc<Shared>, reach: Reach, seats: Arc<Seats>) -> Self {
         let answers = STATUSES.map(|_| AtomicU64::new(0));
         let pace = Arc::new(Pace::new());
-        Self { handle, reach, seats, pace, answers }
+        Self { handle, reach, seats, pace, answers, complained: Mutex::default() }
+    }
+
+    /// Logs a failed TLS handshake; at most one in [`COMPLAINT_PAUSE`], because any client can cause it.
+    pub(super) fn complain(&self, peer: Option<SocketAddr>, err: &io::Error) {
+        let Ok(mut last) = self.complained.lock() else { return };
+        if last.is_none_or(|last| last.elapsed() >= COMPLAINT_PAUSE) {
+            *last = Some(Instant::now());
+            let peer = peer.map(|peer| peer.to_string());
+            let err = of_handshake(err);
+            tracing::warn!(peer, err, "TLS handshake on the HTTP port failed");
+        }
     }
 
     /// Answers a request. Its body is neither awaited nor read.

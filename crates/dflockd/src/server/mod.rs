@@ -27,7 +27,7 @@ pub(crate) use pace::Pace;
 pub(crate) use roster::{Roster, Wanted};
 pub(crate) use settings::Settings;
 pub(crate) use state::{StateDir, Synced};
-pub(crate) use tls::Tls;
+pub(crate) use tls::{Tls, of_handshake};
 #[cfg(feature = "etcd")]
 pub(crate) use transport::Transport;
 

@@ -60,7 +60,7 @@ fn of_pem(reason: &pem::Error) -> String {
 }
 
 /// What went wrong in a handshake, for the log.
-pub(super) fn of_handshake(err: &io::Error) -> String {
+pub(crate) fn of_handshake(err: &io::Error) -> String {
     match err.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
         None => err.to_string(),
         // RFC 8446, 6: the numbers have names there.

@@ -147,7 +147,24 @@ fn with_a_certificate_it_is_https() {
     let (cert, key) = (pem("cert.pem"), pem("key.pem"));
     let site = Site::start(&["--tls-cert", &cert, "--tls-key", &key]);
     assert_eq!(https(&site, &["/health"]), "{\"status\":\"ok\"}");
-    // In the clear: no word of HTTP.
-    let plain = std::panic::catch_unwind(|| site.get("/health"));
-    assert!(plain.is_err());
+    // In the clear it says nothing but this.
+    let plain = site.get("/health");
+    assert_eq!((plain.status, plain.text()), (400, "{\"error\":\"this_port_speaks_https\"}"));
+}
+
+/// A browser that does not trust the certificate, for example. A flood of them does not fill the log.
+#[test]
+#[ignore = "needs programs: tests/run"]
+fn failed_handshakes_are_logged_now_and_then() {
+    let (cert, key) = (pem("cert.pem"), pem("key.pem"));
+    let site = Site::start(&["--tls-cert", &cert, "--tls-key", &key]);
+    for _ in 0..3 {
+        let url = format!("https://localhost:{}/health", site.http.port());
+        let status = Command::new("curl").args(["-s", &url]).status().unwrap();
+        assert_eq!(status.code(), Some(60), "curl refuses the certificate");
+    }
+    site.daemon.logged("TLS handshake on the HTTP port failed");
+    let log = site.daemon.log();
+    let said = log.iter().filter(|line| line.contains("TLS handshake on the HTTP port failed"));
+    assert_eq!(said.count(), 1, "{log:?}");
 }
