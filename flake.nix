@@ -23,7 +23,10 @@
           program = "sema";
         };
         dflockd = pkgs.callPackage ./packaging/nix/package.nix { name = "dflockd"; };
-        dflock = pkgs.callPackage ./packaging/nix/package.nix { name = "dflock"; };
+        dflock = pkgs.callPackage ./packaging/nix/package.nix {
+          name = "dflock";
+          features = [ "dflock/cli" ];
+        };
       };
     in
     {

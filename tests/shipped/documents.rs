@@ -6,6 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use rstest::rstest;
 use testbed::shipped;
 
 fn root() -> &'static Path {
@@ -79,6 +80,22 @@ fn the_client_library_brings_little() {
     ];
     let more: Vec<_> = names.iter().filter(|name| !expected.contains(*name)).collect();
     assert!(more.is_empty(), "{more:?} are new");
+}
+
+/// Whoever adds a library gets the library, and what its programs need only if he asks for it.
+#[rstest]
+fn a_library_brings_no_command_line(
+    #[values("dflock", "file-semaphore", "leases", "pidlockfile", "ttylock")] package: &str,
+) {
+    let words = ["tree", "--edges", "normal", "--prefix", "none", "--locked", "--package", package];
+    let tree = Command::new(env!("CARGO")).args(words).current_dir(root()).output().unwrap();
+    assert!(tree.status.success(), "{tree:?}");
+    let text = String::from_utf8(tree.stdout).unwrap();
+    let names: BTreeSet<&str> = text.lines().filter_map(|line| line.split(' ').next()).collect();
+    assert!(names.contains(package), "{text}");
+    for name in ["clap", "jiff", "serde_json", "strsim", "wrapcmd"] {
+        assert!(!names.contains(name), "{package} brings {name}");
+    }
 }
 
 /// README.md and the pages of docs/, by their paths.

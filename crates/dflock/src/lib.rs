@@ -68,7 +68,7 @@
 //!
 //! # Features
 //!
-//! `cli` (default) adds the program `dflock`. A program that only wants leases does not need it.
+//! `cli` adds the program `dflock`, for `cargo install dflock --features cli`.
 
 #![warn(clippy::exhaustive_enums, clippy::exhaustive_structs)]
 

@@ -163,7 +163,7 @@ fn report(
     length: Duration,
     options: &[&str],
 ) -> Result<Value, Box<dyn Error>> {
-    let output = Command::new(testbed::program("dflock", "dflock", &[]))
+    let output = Command::new(testbed::program("dflock", "dflock", &["cli"]))
         .env_clear()
         .args(["--json", "--server", &server.address.to_string(), "bench"])
         .args(["--connections", &connections.to_string()])
