@@ -143,6 +143,7 @@ fn all_recipes_have_the_same_contact() {
 #[ignore = "needs programs: tests/run"]
 fn shells_find_no_fault() {
     let scripts = "packaging/install packaging/contact packaging/release packaging/reproducible packaging/vendor \
+        packaging/static \
         packaging/debian/* packaging/openrc/* packaging/openwrt/files/* \
         packaging/alpine/lfpd.pre-install packaging/arch/lfpd.install";
     Place::new().run(&format!(
@@ -272,6 +273,37 @@ fn the_module_of_nix_starts_what_is_on(
         "export NIX_STATE_DIR=\"$PLACE/nix\"\nnix-instantiate --eval --strict - <<'end'\n{expression}\nend\n"
     ));
     assert_eq!(said.trim_end(), "\"as it should be\"");
+}
+
+/// Public CI: an auditor of its files finds no fault, in the version that public CI itself uses.
+#[test]
+#[ignore = "needs programs: tests/run"]
+fn the_workflows_are_sound() {
+    let packages = shipped(".ci/python");
+    let version = packages.lines().find_map(|line| line.strip_prefix("zizmor ")?.split(' ').next());
+    let version = version.expect("a version of zizmor");
+    assert!(
+        shipped(".github/workflows/ci.yml").contains(&format!("pip install zizmor=={version}\n"))
+    );
+    let zizmor = testbed::peer(&format!("zizmor-{version}"), "bin/zizmor");
+    Place::new().run(&format!("{} --offline --no-progress --quiet .github", zizmor.display()));
+}
+
+/// The archive of static programs has what an installation has, is unpacked in `/`, and is the same each time.
+#[test]
+#[ignore = "needs programs: tests/run"]
+fn the_archive_of_static_programs_is_complete() {
+    let place = Place::new();
+    place.run(
+        r#"export SOURCE_DATE_EPOCH=1000000000
+        for once in a b; do
+            packaging/static --output "$PLACE/$once" --target here --built "$BUILT" --init none lfpd
+        done
+        cmp "$PLACE"/[ab]/*.tar.gz
+        mkdir "$PLACE/root" && tar -xzf "$PLACE"/a/lfpd-*-here.tar.gz -C "$PLACE/root"
+        "$PLACE/root/usr/local/bin/lfp" --version >&2"#,
+    );
+    assert_eq!(place.files("root"), installed("--init none lfpd"));
 }
 
 #[test]
@@ -441,6 +473,7 @@ fn scripts_explain_themselves(
         "packaging/minimal",
         "packaging/release",
         "packaging/reproducible",
+        "packaging/static",
         "packaging/vendor",
         "tests/demo",
         "tests/mutants"
