@@ -25,8 +25,8 @@ pub(crate) struct Peer {
     /// Its effective group when it connected; only a Unix socket tells.
     gid: Option<u32>,
     numbers: Numbers,
-    /// Its groups when it connected; only a Unix socket tells.
-    groups: Vec<u32>,
+    /// Whether it was in the force group when it connected; only a Unix socket tells.
+    is_member: bool,
 }
 
 /// A peer that may not speak to the service.
@@ -120,7 +120,11 @@ impl Peer {
     ///
     /// # Errors
     /// [`Stranger`] when the peer is not surely on this host.
-    pub(crate) fn of(inquiry: &mut Inquiry, stream: BorrowedFd<'_>) -> Result<Self, Stranger> {
+    pub(crate) fn of(
+        inquiry: &mut Inquiry,
+        stream: BorrowedFd<'_>,
+        force_group: Option<u32>,
+    ) -> Result<Self, Stranger> {
         let raw = stream.as_raw_fd();
         let far = match socket::getpeername::<SockaddrStorage>(raw) {
             Ok(address) => address,
@@ -128,7 +132,7 @@ impl Peer {
             Err(_) => return Err(Stranger::Gone),
         };
         let (place, facts) = match far.family() {
-            Some(AddressFamily::Unix) => (Place::UnixSocket, sys::unix_peer(stream)),
+            Some(AddressFamily::Unix) => (Place::UnixSocket, sys::unix_peer(stream, force_group)),
             Some(AddressFamily::Inet | AddressFamily::Inet6) => {
                 let near = socket::getsockname(raw).map_err(|_| Stranger::Gone)?;
                 let near = address(&near).ok_or(Stranger::OtherFamily)?;
@@ -141,19 +145,19 @@ impl Peer {
                 let uid = inquiry.uid_of(&Connection { near: far, far: near });
                 (
                     Place::Loopback(far),
-                    PeerFacts { uid, gid: None, numbers: Numbers::Ours, groups: Vec::new() },
+                    PeerFacts { uid, gid: None, numbers: Numbers::Ours, is_member: false },
                 )
             }
             _ => return Err(Stranger::OtherFamily),
         };
-        let PeerFacts { uid, gid, numbers, groups } = facts;
-        Ok(Self { place, uid, gid, numbers, groups })
+        let PeerFacts { uid, gid, numbers, is_member } = facts;
+        Ok(Self { place, uid, gid, numbers, is_member })
     }
 
     fn starter() -> Self {
         let uid = Some(nix::unistd::getuid().as_raw());
         let gid = Some(nix::unistd::getgid().as_raw());
-        Self { place: Place::Starter, uid, gid, numbers: Numbers::Ours, groups: Vec::new() }
+        Self { place: Place::Starter, uid, gid, numbers: Numbers::Ours, is_member: false }
     }
 
     /// The user at the other end, where the kernel tells.
@@ -174,10 +178,10 @@ impl Peer {
         self.gid
     }
 
-    /// Whether it was in a group when it connected, by its effective one or any other.
+    /// Whether it was in the force group when it connected, by its effective group or any other.
     #[must_use]
-    pub(crate) fn is_in(&self, group: u32) -> bool {
-        self.groups.contains(&group)
+    pub(crate) fn is_member(&self) -> bool {
+        self.is_member
     }
 
     /// Whether it is at the other end of a TCP connection.

@@ -88,7 +88,7 @@ impl Authority {
 
     /// Whether a peer may release any lock.
     pub(super) fn may_force(&self, peer: &Peer) -> bool {
-        peer.is_root() || self.force_group.is_some_and(|group| peer.is_in(group))
+        peer.is_root() || peer.is_member()
     }
 
     /// The right to a device of a process by its number here. Each attempt asks again: by then, the number may be that of

@@ -84,7 +84,7 @@ impl Service {
 
     /// Identifies the peer of a new connection, before anything is said on it.
     pub(super) fn welcome(&mut self, stream: BorrowedFd<'_>, id: Token) -> Client {
-        let peer = Peer::of(&mut self.inquiry, stream);
+        let peer = Peer::of(&mut self.inquiry, stream, self.authority.force_group);
         let identity = self.identity.clone();
         let session = match &peer {
             Ok(_) => Session::admit(identity),

@@ -62,10 +62,11 @@ impl Status {
 
 /// The peer at the other end of a Unix socket: its user (getpeereid(3)), but not its process. Every
 /// process of these systems has one number, in jails too.
-pub(crate) fn unix_peer(stream: BorrowedFd<'_>) -> PeerFacts {
+pub(crate) fn unix_peer(stream: BorrowedFd<'_>, group: Option<u32>) -> PeerFacts {
     let ids = nix::unistd::getpeereid(stream).ok();
     let (uid, gid) = ids.map(|(user, group)| (user.as_raw(), group.as_raw())).unzip();
-    PeerFacts { uid, gid, numbers: Numbers::Ours, groups: gid.into_iter().collect() }
+    let is_member = group.is_some() && group == gid;
+    PeerFacts { uid, gid, numbers: Numbers::Ours, is_member }
 }
 
 /// Nobody counts in another way, as far as is known.

@@ -18,8 +18,8 @@ pub(crate) struct PeerFacts {
     pub(crate) numbers: Numbers,
     /// The effective group of the process that connected, as it was then.
     pub(crate) gid: Option<u32>,
-    /// The groups of the process that connected, as it was then; as far as they can be told.
-    pub(crate) groups: Vec<u32>,
+    /// Whether the process that connected was in the group that was asked for, as far as that can be told.
+    pub(crate) is_member: bool,
 }
 
 /// In which namespace a peer counts processes.

@@ -260,6 +260,42 @@ fn an_odd_peer_is_known(#[case] odd: &str, #[case] groups: &str) {
     assert_eq!((end.code(), end.output()), (0, "200\n"), "{end}");
 }
 
+/// Connects a hundred times, is greeted each time, and stays.
+const CROWD: &str = "
+import os, socket, sys
+os.setgroups(range(10 ** 9, 10 ** 9 + 65536))
+lines = []
+for number in range(100):
+    line = socket.socket(socket.AF_UNIX)
+    line.connect('/run/lfpd.sock')
+    assert line.recv(200).startswith(b'220 ')
+    lines.append(line)
+print('connected', flush=True)
+sys.stdin.read()
+";
+
+/// Nothing is kept of the groups of a peer, and nobody reads them all to know where it counts processes.
+#[rstest]
+#[case::who_is_an_administrator(&["--force-group", "uucp"])]
+#[case::no_matter(&[])]
+#[ignore = "needs root: tests/run"]
+fn a_peer_in_very_many_groups_costs_no_more(#[case] options: &[&str]) {
+    let sandbox = Sandbox::with_lfpd().enter();
+    let daemon = daemon(&sandbox, options);
+    assert_eq!(answer(&sandbox, User::Root, "noop"), "200");
+    let kib = || {
+        let status = sandbox.text(&format!("/proc/{}/status", daemon.pid()));
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.split_whitespace().next().unwrap().parse::<u32>().unwrap()
+    };
+    let before = kib();
+    let mut crowd = sandbox.command("python3").args(["-c", CROWD]).spawn();
+    crowd.expect("connected");
+    let grown = kib().saturating_sub(before);
+    // The list of one peer is 256 KiB, for a moment.
+    assert!(grown < 100 * 16, "{grown} KiB for 100 connections");
+}
+
 /// A user who may not open a device may not keep others from it.
 #[rstest]
 #[case::not_in_the_group(User::Bob, "", &[], "550")]
@@ -384,6 +420,45 @@ fn a_setgid_program_is_not_in_the_group_by_force(#[values(false, true)] before_t
     member.expect("200 ");
     member.type_in("quit\n");
     member.expect("221 ");
+}
+
+/// Connects as alice, joins `uucp` by a right that it had kept, and speaks then.
+const LATE_MEMBER: &str = "
+import os, socket, sys
+os.setgroups([])
+os.setresgid(1000, 1000, 1000)
+os.setresuid(1000, 1000, 0)
+line = socket.socket(socket.AF_UNIX)
+line.connect('/run/lfpd.sock')
+os.setresuid(0, 0, 0)
+os.setgroups([10])
+os.setresuid(1000, 1000, 1000)
+print('changed', flush=True)
+sys.stdin.readline()
+words = line.makefile('rw')
+words.write(sys.argv[1] + '\\nquit\\n')
+words.flush()
+print(words.read(), flush=True)
+";
+
+/// Groups that a process gets after it has connected give no right to use force.
+#[test]
+#[ignore = "needs root: tests/run"]
+fn who_joins_the_group_after_connecting_may_not_use_force() {
+    let sandbox = Sandbox::with_lfpd().enter();
+    let bobs = sandbox.sleeper(User::Bob);
+    sandbox.write("/run/lock/LCK..ttyS1", format!("{:>10}\n", bobs.pid()), 0o444);
+    let listener = listen_for_all(&sandbox);
+    let force = format!("force ttyS1 {}", bobs.pid());
+    let mut late = sandbox.command("/usr/bin/python3").args(["-c", LATE_MEMBER, &force]).spawn();
+    late.expect("changed");
+    let (theirs, _) = listener.accept().unwrap();
+    let options = ["--force-group", "uucp"];
+    let _session = sandbox.command(LFPD).args(options).on_connection(theirs).spawn();
+    late.type_in("\n");
+    late.expect("221 ");
+    assert!(late.output().contains("\n550 "), "{}", late.output());
+    assert_eq!(sandbox.locks(), ["LCK..ttyS1"]);
 }
 
 /// A client that waited for a process that has ended does not get the lock for the next one that has

@@ -63,6 +63,8 @@ pub use lock::table::{Checked, Names, Survey, Table};
 pub use lock::watched::Watched;
 pub use lock::{Answer, Cause, Event, Outcome, Pass, Request, Stop, Weight};
 pub use pidlockfile::Pid;
+#[cfg(target_os = "linux")]
+pub use sys::peer_groups;
 
 /// What tests of other crates need.
 #[doc(hidden)]

@@ -6,13 +6,13 @@ mod sock_diag;
 mod status;
 
 use std::fs::File;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{MsgFlags, getsockopt, sockopt};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use ttylock::{Node, Numbers as Device};
 
 use super::values::{Numbers, PeerFacts};
@@ -38,39 +38,32 @@ const ACL_ATTRIBUTE: &str = "system.posix_acl_access";
 /// The longest ACL that is read: some five hundred entries. A longer one cannot be told.
 const ACL_BYTES: usize = 4096;
 
-/// The peer at the other end of a Unix socket: user and group as they were when it connected.
+/// The peer at the other end of a Unix socket: user and groups as they were when it connected.
 ///
-/// What else is told of the process, is told by its number, and only of the very process that
-/// connected. Of its groups those count that a program with the set-group-ID bit does not change
-/// (credentials(7)): a client that connects and becomes such a program has no more rights than before.
-pub(crate) fn unix_peer(stream: BorrowedFd<'_>) -> PeerFacts {
+/// Whether it is in this group is asked of the socket, and nothing is kept of the list: a process may be in 65,536 groups.
+pub(crate) fn unix_peer(stream: BorrowedFd<'_>, group: Option<u32>) -> PeerFacts {
     let Ok(credentials) = getsockopt(&stream, sockopt::PeerCredentials) else {
-        return PeerFacts { uid: None, gid: None, numbers: Numbers::Unknown, groups: Vec::new() };
+        return PeerFacts { uid: None, gid: None, numbers: Numbers::Unknown, is_member: false };
     };
-    let mut kin = namespace::kin_of(credentials.pid());
-    if is_reaped(stream) {
-        kin = None;
+    let (uid, gid) = (credentials.uid(), credentials.gid());
+    let is_supplementary =
+        |group| ttylock::peer_groups(stream).is_ok_and(|groups| groups.contains(&group));
+    PeerFacts {
+        uid: Some(uid),
+        gid: Some(gid),
+        numbers: namespace::of(credentials.pid(), process(stream, credentials.pid())),
+        is_member: group.is_some_and(|group| group == gid || is_supplementary(group)),
     }
-    let (numbers, supplementary) = namespace::of(credentials.pid(), kin);
-    let groups = std::iter::once(credentials.gid()).chain(supplementary).collect();
-    let (uid, gid) = (Some(credentials.uid()), Some(credentials.gid()));
-    PeerFacts { uid, gid, numbers, groups }
 }
 
-/// Whether the process that connected is no more, so that another one may have its number. Where the
-/// kernel does not tell (before Linux 6.5), it is believed to be there.
-fn is_reaped(stream: BorrowedFd<'_>) -> bool {
-    let process = match getsockopt(&stream, sockopt::PeerPidfd) {
-        Ok(process) => process,
-        Err(errno) => return errno == nix::errno::Errno::ESRCH,
-    };
-    let mut ended = [PollFd::new(process.as_fd(), PollFlags::POLLIN)];
-    if !matches!(poll(&mut ended, PollTimeout::ZERO), Ok(1..)) {
-        return false;
+/// A handle of the process that connected. Where the kernel does not tell which it was (before Linux 6.5), the process
+/// that has its number is taken for it.
+fn process(stream: BorrowedFd<'_>, pid: i32) -> Option<OwnedFd> {
+    match getsockopt(&stream, sockopt::PeerPidfd) {
+        Ok(process) => Some(process),
+        Err(nix::errno::Errno::ESRCH) => None,
+        Err(_) => pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok(),
     }
-    // It has ended; its number is its own until somebody has taken note (pidfd in proc(5)).
-    let told = format!("/proc/self/fdinfo/{}", process.as_raw_fd());
-    std::fs::read_to_string(told).is_ok_and(|told| told.lines().any(|line| line == "Pid:\t-1"))
 }
 
 /// The ACL of a device beyond its mode, as the kernel keeps it; empty where there is none. `None` where

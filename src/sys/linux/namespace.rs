@@ -9,6 +9,7 @@
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::Read;
+use std::os::fd::{AsRawFd, OwnedFd};
 
 use pidlockfile::Pid;
 use pidlockfile::process::numbers_in;
@@ -26,27 +27,25 @@ pub(super) struct Kin {
     /// Its numbers: in the namespace of `/proc`, then in each one below, the innermost last.
     numbers: Vec<i32>,
     parent: Option<Pid>,
-    /// Its supplementary groups.
-    groups: Vec<u32>,
 }
 
-/// What is told of a peer, by the number that the kernel gives for it.
-pub(super) fn kin_of(peer: i32) -> Option<Kin> {
-    kin(Pid::new(i64::from(peer))?)
-}
-
-/// Where a peer counts, and its supplementary groups, from what was told of it.
-pub(super) fn of(peer: i32, kin_of_peer: Option<Kin>) -> (Numbers, Vec<u32>) {
-    let (Some(peer), Some(told)) = (Pid::new(i64::from(peer)), kin_of_peer) else {
-        return (Numbers::Unknown, Vec::new());
+/// Where a peer with this number counts processes, by a handle of its process. The kernel tells the numbers of a process
+/// with its handle, too (pidfd in proc(5)), and there it does not list 65,536 groups before them.
+pub(super) fn of(peer: i32, process: Option<OwnedFd>) -> Numbers {
+    let told = process.and_then(|process| {
+        std::fs::read_to_string(format!("/proc/self/fdinfo/{}", process.as_raw_fd())).ok()
+    });
+    // One that has ended, and of which its parent has taken note, has no number any more.
+    let told = told.and_then(|told| numbers_in(&told));
+    let told = told.filter(|numbers| numbers.iter().all(|number| *number > 0));
+    let (Some(peer), Some(told)) = (Pid::new(i64::from(peer)), told) else {
+        return Numbers::Unknown;
     };
-    let own = kin(Pid::this()).map(|own| own.numbers.len());
-    let numbers = match own {
-        Some(own) if told.numbers.len() == own => Numbers::Ours,
-        Some(own) if told.numbers.len() > own => Numbers::Own(peer),
+    match kin(Pid::this()).map(|own| own.numbers.len()) {
+        Some(own) if told.len() == own => Numbers::Ours,
+        Some(own) if told.len() > own => Numbers::Own(peer),
         Some(_) | None => Numbers::Unknown,
-    };
-    (numbers, told.groups)
+    }
 }
 
 /// Translates a number from a peer in a pid namespace of its own: the peer itself, one of its ancestors, or one of
@@ -121,9 +120,7 @@ fn kin(process: Pid) -> Option<Kin> {
 fn kin_in(status: &str) -> Option<Kin> {
     let field = |key: &str| status.lines().find_map(|line| line.strip_prefix(key));
     let parent = field("PPid:").and_then(|pid| Pid::parse(pid.trim().as_bytes()).ok());
-    let groups = field("Groups:").unwrap_or_default().split_ascii_whitespace();
-    let groups = groups.filter_map(|group| group.parse().ok()).collect();
-    Some(Kin { numbers: numbers_in(status)?, parent, groups })
+    Some(Kin { numbers: numbers_in(status)?, parent })
 }
 
 #[cfg(test)]
@@ -152,7 +149,7 @@ mod tests {
             170 => (&[170, 12], 130),
             _ => return None,
         };
-        Some(Kin { numbers: numbers.to_vec(), parent: Pid::new(parent), groups: Vec::new() })
+        Some(Kin { numbers: numbers.to_vec(), parent: Pid::new(parent) })
     }
 
     fn children(process: Pid) -> Vec<Pid> {
@@ -190,7 +187,7 @@ mod tests {
     fn translation_gives_up_on_a_process_with_too_many_children() {
         let below = |process: Pid| {
             let parent = (process != pid(1)).then(|| pid(1));
-            Some(Kin { numbers: vec![process.as_raw(), 5], parent, groups: Vec::new() })
+            Some(Kin { numbers: vec![process.as_raw(), 5], parent })
         };
         let all =
             |process: Pid| if process == pid(1) { (2..1000).map(pid).collect() } else { vec![] };
@@ -202,14 +199,14 @@ mod tests {
         let endless = |process: Pid| {
             let number = process.as_raw();
             let parent = Pid::new(i64::from(number) + 1);
-            Some(Kin { numbers: vec![number, 5], parent, groups: Vec::new() })
+            Some(Kin { numbers: vec![number, 5], parent })
         };
         assert_eq!(translate_by(pid(1), pid(6), endless), None);
     }
 
     #[rstest]
-    #[case::nested("Name:\tx\nPPid:\t12\nGid:\t7\t8\t8\t8\nGroups:\t20 24 \nNSpid:\t34\t5\n", Some(Kin { numbers: vec![34, 5], parent: Pid::new(12), groups: vec![20, 24] }))]
-    #[case::first("PPid:\t0\nNSpid:\t1\n", Some(Kin { numbers: vec![1], parent: None, groups: Vec::new() }))]
+    #[case::nested("Name:\tx\nPPid:\t12\nGid:\t7\t8\t8\t8\nGroups:\t20 24 \nNSpid:\t34\t5\n", Some(Kin { numbers: vec![34, 5], parent: Pid::new(12) }))]
+    #[case::first("PPid:\t0\nNSpid:\t1\n", Some(Kin { numbers: vec![1], parent: None }))]
     #[case::older_kernel("PPid:\t12\n", None)]
     #[case::empty("PPid:\t12\nNSpid:\n", None)]
     #[case::no_number("NSpid:\t1\tx\n", None)]
@@ -220,9 +217,15 @@ mod tests {
 
     #[test]
     fn this_process_is_in_our_pid_namespace() {
-        let numbers = |peer| of(peer, kin_of(peer)).0;
-        assert_eq!(numbers(Pid::this().as_raw()), Numbers::Ours);
-        assert_eq!(numbers(0), Numbers::Unknown);
-        assert_eq!(numbers(i32::MAX), Numbers::Unknown);
+        let own = rustix::process::getpid();
+        let handle = || {
+            Some(rustix::process::pidfd_open(own, rustix::process::PidfdFlags::empty()).unwrap())
+        };
+        let number = own.as_raw_nonzero().get();
+        assert_eq!(of(number, handle()), Numbers::Ours);
+        assert_eq!(of(0, handle()), Numbers::Unknown);
+        assert_eq!(of(number, None), Numbers::Unknown);
+        let file = File::open("/proc/self/stat").unwrap();
+        assert_eq!(of(number, Some(file.into())), Numbers::Unknown);
     }
 }

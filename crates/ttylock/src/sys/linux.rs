@@ -3,7 +3,7 @@
 use std::ffi::{CStr, OsStr};
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Mutex;
@@ -167,9 +167,51 @@ pub(crate) fn numbers(device: u64) -> Numbers {
     Numbers { major: nix::sys::stat::major(device), minor: nix::sys::stat::minor(device) }
 }
 
+/// The supplementary groups of the process that connected a Unix socket, as they were at that moment (`SO_PEERGROUPS` in
+/// unix(7), since Linux 4.13).
+///
+/// # Errors
+/// The system's, as for a socket of another kind.
+#[expect(unsafe_code, reason = "no library offers this call")]
+pub fn peer_groups(socket: BorrowedFd<'_>) -> io::Result<Vec<u32>> {
+    use nix::libc::{SO_PEERGROUPS, SOL_SOCKET, getsockopt, socklen_t};
+
+    // Most processes are in fewer. The kernel tells how many there are if there is no room for all of them.
+    let mut groups = vec![0_u32; 64];
+    loop {
+        let bytes = size_of_val(groups.as_slice());
+        let mut length = socklen_t::try_from(bytes).map_err(io::Error::other)?;
+        let (socket, room) = (socket.as_raw_fd(), groups.as_mut_ptr());
+        // SAFETY: the call writes at most `length` bytes to where it is told, which is the length of the list, and then
+        // their number, or the number that it has, into `length`.
+        let got =
+            unsafe { getsockopt(socket, SOL_SOCKET, SO_PEERGROUPS, room.cast(), &raw mut length) };
+        let count = usize::try_from(length).map_err(io::Error::other)? / size_of::<u32>();
+        if got == 0 {
+            groups.truncate(count);
+            return Ok(groups);
+        }
+        let error = io::Error::last_os_error();
+        if error.raw_os_error() != Some(nix::libc::ERANGE) || count <= groups.len() {
+            return Err(error);
+        }
+        groups.resize(count, 0);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_groups_of_a_peer_are_those_of_the_process() {
+        let (one, _other) = std::os::unix::net::UnixStream::pair().unwrap();
+        let own = nix::unistd::getgroups().unwrap();
+        let own: Vec<u32> = own.into_iter().map(nix::unistd::Gid::as_raw).collect();
+        assert_eq!(peer_groups(one.as_fd()).unwrap(), own);
+        let file = std::fs::File::open("/proc/self/stat").unwrap();
+        assert!(peer_groups(file.as_fd()).is_err());
+    }
 
     #[test]
     fn a_directory_that_may_not_be_listed_as_it_is_at_one_moment_is_not_listed() {

@@ -14,6 +14,8 @@ mod linux;
 mod unix;
 
 #[cfg(target_os = "linux")]
+pub use linux::peer_groups;
+#[cfg(target_os = "linux")]
 pub(crate) use linux::{
     HANDLE, ProcessHandle, SHOWS_DESCRIPTORS, SmallListing, look_at, look_into, look_through,
     numbers, open_below,
