@@ -24,7 +24,9 @@
 //! false`) the library needs only `nix` and `rustix`.
 
 pub mod client;
+/// The command. No part of the library's API: it may change at any time.
 #[cfg(feature = "cli")]
+#[doc(hidden)]
 pub mod command;
 mod limits;
 /// What the client asks of the operating system: one file for each kind of system.
