@@ -69,9 +69,9 @@ impl From<&Metadata> for Seen {
 #[cfg(target_os = "linux")]
 #[expect(unsafe_code, reason = "no library offers this call")]
 pub(crate) fn is_exclusive(terminal: impl AsFd) -> io::Result<bool> {
-    use rustix::ioctl::{Getter, ioctl, opcode};
+    use rustix::ioctl::{Getter, Opcode, ioctl, opcode};
 
-    const TIOCGEXCL: u32 = opcode::read::<i32>(b'T', 0x40);
+    const TIOCGEXCL: Opcode = opcode::read::<i32>(b'T', 0x40);
     // SAFETY: the call writes one int to where it is told, and does nothing else (ioctl_tty(2)).
     let is_set: i32 = unsafe { ioctl(terminal, Getter::<TIOCGEXCL, i32>::new()) }?;
     Ok(is_set != 0)
