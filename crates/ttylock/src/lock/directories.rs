@@ -3,9 +3,10 @@
 //! A directory with several names is searched once.
 
 use std::collections::BTreeMap;
-use std::ffi::CStr;
+use std::ffi::{CStr, OsStr};
 use std::fmt;
 use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -185,7 +186,10 @@ impl Place {
         let mut wanted: Vec<(&Name, bool)> = names.map(|name| (name, false)).collect();
         let is_whole = self.listing().is_some_and(|listing| {
             listing.show_all(|shown| {
-                let is_shown = |(name, _): &&mut (&Name, bool)| name.as_str().as_bytes() == shown;
+                // As bytes: a name is checked each time when it is taken as text.
+                let is_shown = |(name, _): &&mut (&Name, bool)| {
+                    AsRef::<OsStr>::as_ref(*name).as_bytes() == shown
+                };
                 if let Some((_, is_there)) = wanted.iter_mut().find(is_shown) {
                     *is_there = true;
                 }

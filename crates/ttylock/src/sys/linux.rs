@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
@@ -118,12 +119,17 @@ pub(crate) fn open_below(above: impl AsFd, name: &OsStr) -> Result<OwnedFd, Errn
     }
 }
 
-/// So many bytes of entries are read at most, some eighty names of locks: a larger directory is not small.
-const LISTING_BYTES: usize = 4096;
+/// So many bytes of entries are read at most, some hundred names: a larger directory is not small. To list more takes as
+/// long as to ask for the names of a device.
+const LISTING_BYTES: usize = 8192;
 
 /// A directory that is kept open, to be listed again and again.
 #[derive(Debug)]
-pub(crate) struct SmallListing(Mutex<OwnedFd>);
+pub(crate) struct SmallListing {
+    listed: Mutex<OwnedFd>,
+    /// It was found to be large, and is not listed any more.
+    is_large: AtomicBool,
+}
 
 impl SmallListing {
     /// `None` if the directory may not be listed, or if its file system is not one of those that list it as it is at one
@@ -136,14 +142,18 @@ impl SmallListing {
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let listed = nix::fcntl::openat(directory.as_fd(), ".", flags, Mode::empty()).ok()?;
         let kind = u64::try_from(rustix::fs::fstatfs(&listed).ok()?.f_type).ok()?;
-        EXACT.contains(&(kind & 0xffff_ffff)).then(|| Self(Mutex::new(listed)))
+        let is_exact = EXACT.contains(&(kind & 0xffff_ffff));
+        is_exact.then(|| Self { listed: Mutex::new(listed), is_large: false.into() })
     }
 
     /// Calls `see` with each name in the directory. Whether these are all: the names at one moment, if the directory is
     /// small. Otherwise the caller must not conclude anything from a name that is missing.
     pub(crate) fn show_all(&self, mut see: impl FnMut(&[u8])) -> bool {
-        // All openings of one thread at a time: they share the position.
-        let Ok(listed) = self.0.lock() else { return false };
+        if self.is_large.load(Ordering::Relaxed) {
+            return false;
+        }
+        // One thread at a time: they share the position.
+        let Ok(listed) = self.listed.lock() else { return false };
         if rustix::fs::seek(&*listed, SeekFrom::Start(0)).is_err() {
             return false;
         }
@@ -156,7 +166,10 @@ impl SmallListing {
                 // A second piece is of another moment. An empty one says that the first was whole: a signal can end it.
                 None => return true,
                 Some(Ok(entry)) if pieces == 1 => see(entry.file_name().to_bytes()),
-                Some(_) => return false,
+                Some(entry) => {
+                    self.is_large.store(entry.is_ok(), Ordering::Relaxed);
+                    return false;
+                }
             }
         }
     }
@@ -236,11 +249,12 @@ mod tests {
             std::fs::write(root.path().join(format!("LCK..{made}")), "").unwrap();
             made += 1;
         };
-        assert!((64..256).contains(&last_whole), "{last_whole}");
-        // The next listing begins anew.
+        assert!((64..512).contains(&last_whole), "{last_whole}");
         for number in 1..made {
             std::fs::remove_file(root.path().join(format!("LCK..{number}"))).unwrap();
         }
+        assert!(!listing.show_all(|_| ()), "it was large");
+        let listing = SmallListing::open(std::fs::File::open(root.path()).unwrap()).unwrap();
         let mut names = Vec::new();
         assert!(listing.show_all(|name| names.push(name.to_vec())));
         assert!(names.contains(&b"LCK..0".to_vec()));
