@@ -178,7 +178,10 @@ impl Options {
             listeners.push(listener);
             settings.ends_when_idle = true;
         }
-        let opened = open(&self.listen, &mut listeners);
+        // A session reports it in its answers; a daemon that can lock nothing should not seem to work.
+        let is_daemon = !(self.listen.is_empty() && listeners.is_empty());
+        let opened =
+            self.check_lock_dir(is_daemon).and_then(|()| open(&self.listen, &mut listeners));
         let mut service = Service::new(version, authority, Table::new(self.layout()), log);
         let served = match opened {
             Ok(()) if listeners.is_empty() && settings.watch_opens => daemon_only("--watch-opens"),
@@ -204,6 +207,17 @@ impl Options {
         service.complain(&complaint);
         descriptors.explain(&format!("lfpd: {complaint}\n"));
         ExitCode::FAILURE
+    }
+
+    /// A directory that was named must be there. The system's own one may come later.
+    fn check_lock_dir(&self, is_daemon: bool) -> Result<(), String> {
+        let Some(lock_dir) = self.lock_dir.as_ref().filter(|_| is_daemon) else { return Ok(()) };
+        let shown = lock_dir.display();
+        match std::fs::metadata(lock_dir) {
+            Ok(seen) if seen.is_dir() => Ok(()),
+            Ok(_) => Err(format!("--lock-dir {shown} is not a directory")),
+            Err(error) => Err(format!("--lock-dir {shown}: {error}")),
+        }
     }
 
     fn authority(&self) -> Authority {

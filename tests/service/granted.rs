@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rstest::rstest;
-use testbed::{Process, Sandbox, User, comes};
+use testbed::{LFPD, Process, Sandbox, User, comes};
 
 use crate::machine::{answer, codes, daemon, daemon_by, numbered, numbered_by, said_at};
 
@@ -116,6 +116,18 @@ fn daemon_with(sandbox: &Sandbox, records: bool) -> Process<'_> {
     let directory = if records { "/run/lfpd" } else { "/run/nothing" };
     sandbox.command("mkdir").arg(directory).run().expect(0);
     daemon(sandbox, &TCP)
+}
+
+/// A daemon that could lock nothing does not start without a word.
+#[rstest]
+#[case::absent("/run/nodir", "No such file or directory")]
+#[case::a_file("/etc/passwd", "is not a directory")]
+#[ignore = "needs namespaces: tests/run"]
+fn without_its_lock_directory_a_daemon_does_not_start(#[case] lock_dir: &str, #[case] why: &str) {
+    let sandbox = Sandbox::with_lfpd().enter();
+    let words = ["--lock-dir", lock_dir, "--listen", "unix:/run/other.sock"];
+    let end = sandbox.command(LFPD).args(words).on_terminal().run();
+    assert!(end.code() == 1 && end.said(lock_dir) && end.said(why), "{end}");
 }
 
 /// A lock for a number that nobody has goes when it is that of a process without the right to the port,

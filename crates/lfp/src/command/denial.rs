@@ -2,6 +2,7 @@
 //! Gives a sentence for people, and decides nothing.
 
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
 use nix::fcntl::{AT_FDCWD, AtFlags};
 use nix::unistd::{AccessFlags, faccessat, geteuid};
@@ -10,7 +11,7 @@ use pidlockfile::process;
 
 use super::printable::printable;
 use crate::client::broker::{node, path, wrong_device};
-use ttylock::{DeviceName, Request};
+use ttylock::{DeviceName, Layout, Request};
 
 /// Why something is as it is, for people: one printable line.
 pub(super) type Reason = String;
@@ -21,6 +22,7 @@ pub(super) fn supposed_reason(Request { device, pid }: &Request) -> Reason {
         .or_else(|| nobodys(*pid))
         .or_else(|| somebody_elses(*pid))
         .or_else(|| closed_device(device))
+        .or_else(|| no_room(&Layout::native().lock_dir))
         .unwrap_or_else(|| {
             "the service may not write the lock directory, or does not know this user: its log \
              says which"
@@ -45,6 +47,21 @@ fn somebody_elses(pid: Pid) -> Option<Reason> {
     })
 }
 
+/// Nobody can lock without a lock directory, or with a full one.
+fn no_room(lock_dir: &Path) -> Option<Reason> {
+    let shown = printable(&lock_dir.to_string_lossy());
+    match rustix::fs::statvfs(lock_dir) {
+        Ok(room) if room.f_bavail == 0 && room.f_blocks > 0 => {
+            Some(format!("the file system of the lock directory {shown} is full"))
+        }
+        Ok(room) if room.f_favail == 0 && room.f_files > 0 => Some(format!(
+            "the file system of the lock directory {shown} has no room for another file"
+        )),
+        Err(rustix::io::Errno::NOENT) => Some(format!("the lock directory {shown} does not exist")),
+        Ok(_) | Err(_) => None,
+    }
+}
+
 /// A process that may not open a port may not keep others from it either.
 fn closed_device(device: &DeviceName) -> Option<Reason> {
     let both = AccessFlags::R_OK | AccessFlags::W_OK;
@@ -54,4 +71,20 @@ fn closed_device(device: &DeviceName) -> Option<Reason> {
     let group =
         group.map_or_else(|| node.gid().to_string(), |it| printable(&it.name().to_string_lossy()));
     Some(format!("you may not read and write it; members of its group {group} may"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_directory_that_is_missing_is_named() {
+        let root = tempfile::tempdir().unwrap();
+        let missing = root.path().join("lock");
+        let said = no_room(&missing).unwrap();
+        assert_eq!(said, format!("the lock directory {} does not exist", missing.display()));
+        // What is wrong with a file is not known from here.
+        std::fs::write(&missing, "").unwrap();
+        assert_eq!(no_room(&missing).filter(|said| said.contains("does not exist")), None);
+    }
 }
