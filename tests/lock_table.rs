@@ -200,6 +200,88 @@ fn text_is_read_as_other_programs_read_it(#[case] content: &str) {
     assert_eq!(machine.lock("ttyS0", own()), Outcome::Done);
 }
 
+/// As Python's fasteners does it: an empty file, which is locked by `fcntl(2)`, or by an open file description.
+#[rstest]
+#[case::posix("fcntl.lockf(file, fcntl.LOCK_EX)", true)]
+#[case::posix_shared("fcntl.lockf(file, fcntl.LOCK_SH)", true)]
+#[case::open_file_description(
+    "fcntl.fcntl(file, fcntl.F_OFD_SETLK, struct.pack('hhqqi4x', fcntl.F_WRLCK, 0, 0, 0, 0))",
+    false
+)]
+fn a_lock_by_fcntl_counts_as_flock_does(
+    #[case] lock: &str,
+    #[case] is_named: bool,
+    #[values(b"".as_slice(), b"hello\n", b"   4194304\n")] content: &[u8],
+) {
+    let machine = Machine::new();
+    let file = machine.lock_file("LCK..ttyS0");
+    fs::write(&file, content).unwrap();
+    age(&file, 600);
+    let holder = fcntl_holder(&file, lock);
+    let answer = machine.table().lock(&request("ttyS0", own()));
+    assert_eq!(answer.outcome(), Outcome::Busy);
+    let by = if is_named {
+        format!("pid {}", holder.pid())
+    } else {
+        "a process that is not named".to_owned()
+    };
+    let by = format!("is stale, but a lock on it is held by {by}");
+    assert!(answer.events.iter().any(|event| event.text.contains(&by)), "{:?}", answer.events);
+    let seen = machine.table().holders(Some(&device("ttyS0")), LIMIT).holders;
+    let keeps_out = |it: &&ttylock::Holder| it.keeps_out();
+    let pids: Vec<_> = seen.iter().filter(keeps_out).map(|it| it.pid).collect();
+    assert_eq!(pids, [is_named.then(|| pid(holder.pid()))], "{seen:?}");
+    for stale in seen.iter().filter(|it| it.scheme.file().is_some()) {
+        assert!(machine.table().remove_stale(stale).is_err());
+    }
+    machine.table().keep_open(KEPT_FILES);
+    assert_eq!(fs::read(&file).unwrap(), content);
+    drop(holder);
+    assert_eq!(machine.lock("ttyS0", own()), Outcome::Done);
+}
+
+/// Whoever may read a lock file of the service can have such a lock, without a name. It must not block the port.
+#[test]
+fn a_shared_lock_of_an_open_file_description_is_ignored() {
+    let machine = Machine::new();
+    let file = machine.lock_file("LCK..ttyS0");
+    fs::write(&file, decimal(dead())).unwrap();
+    let lock =
+        "fcntl.fcntl(file, fcntl.F_OFD_SETLK, struct.pack('hhqqi4x', fcntl.F_RDLCK, 0, 0, 0, 0))";
+    let _holder = fcntl_holder(&file, lock);
+    assert_eq!(machine.lock("ttyS0", own()), Outcome::Done);
+}
+
+/// On the port itself, as on a lock file.
+#[rstest]
+#[case::posix("fcntl.lockf(file, fcntl.LOCK_EX)", true)]
+#[case::posix_shared("fcntl.lockf(file, fcntl.LOCK_SH)", true)]
+#[case::open_file_description(
+    "fcntl.fcntl(file, fcntl.F_OFD_SETLK, struct.pack('hhqqi4x', fcntl.F_WRLCK, 0, 0, 0, 0))",
+    false
+)]
+fn a_lock_by_fcntl_on_the_port_counts(#[case] lock: &str, #[case] is_named: bool) {
+    let machine = Machine::new();
+    let holder = fcntl_holder(&machine.path("dev/ttyS0"), lock);
+    assert_eq!(machine.lock("ttyS0", own()), Outcome::Busy);
+    let seen = machine.table().holders(Some(&device("ttyS0")), LIMIT).holders;
+    let keeps_out = |it: &&ttylock::Holder| it.keeps_out();
+    let pids: Vec<_> = seen.iter().filter(keeps_out).map(|it| it.pid).collect();
+    assert_eq!(pids, [is_named.then(|| pid(holder.pid()))], "{seen:?}");
+    if is_named {
+        assert_eq!(machine.lock("ttyS0", holder.pid()), Outcome::Done);
+    }
+}
+
+/// A process that locks a file by this line of Python.
+fn fcntl_holder(path: &Path, lock: &str) -> Holder {
+    let path = path.display();
+    let line = format!(
+        "import fcntl, struct, sys; file = open('{path}', 'r+'); {lock}; print('held', flush=True); sys.stdin.read()"
+    );
+    Holder::speaking(Command::new("/usr/bin/python3").args(["-c", &line]))
+}
+
 /// The clocks of machines that share a directory differ by seconds. What is further ahead was never written then.
 #[rstest]
 #[case::ahead_by_a_second(1, Outcome::Busy)]
@@ -640,7 +722,7 @@ fn an_outsiders_flock_on_a_stale_lock_decides_nothing(
     let request = request("ttyS1", own());
     let answer = if unlock { table.unlock(&request) } else { table.lock(&request) };
     assert_eq!(answer.outcome(), Outcome::Done, "{answer:?}");
-    let named = format!("flock(2) of pid {}", outsider.pid());
+    let named = format!("the lock of pid {}", outsider.pid());
     assert!(answer.events.iter().any(|event| event.text.contains(&named)), "{answer:?}");
     assert_eq!(machine.names().len(), usize::from(!unlock), "{:?}", machine.names());
     assert!(!machine.path("other/LCK..ttyS1").exists());
@@ -663,7 +745,7 @@ fn a_flock_of_the_service_or_the_owner_counts_and_is_named(#[case] uid: u32, #[c
     let answer = table.lock(&request("ttyS1", own()));
     assert_eq!(answer.outcome(), Outcome::Busy, "{answer:?}");
     assert_eq!(answer.blocker().map(|who| who.pid), taker);
-    let named = format!("flock(2) on it is held by pid {}", entitled.pid());
+    let named = format!("a lock on it is held by pid {}", entitled.pid());
     assert!(answer.events.iter().any(|event| event.text.contains(&named)), "{answer:?}");
     let found = table.holders(Some(&device("ttyS1")), LIMIT).holders;
     assert!(

@@ -75,6 +75,37 @@ fn only_stale_locks_are_removed() {
     bench.called(User::Root, &["--direct", "lock", PORT]).run().expect(0);
 }
 
+/// An old file without a number is removed only where a device has its name, and only if nobody has locked it by
+/// `fcntl(2)`, as Python's fasteners does.
+#[rstest]
+#[case::of_the_port("ttyW0", "pass", 0, false)]
+#[case::of_no_device("librtas", "pass", 0, true)]
+#[case::of_no_device_and_locked("librtas", "fcntl.lockf(file, fcntl.LOCK_EX)", 0, true)]
+#[case::of_the_port_and_locked("ttyW0", "fcntl.lockf(file, fcntl.LOCK_EX)", 77, true)]
+#[ignore = "needs namespaces: tests/run"]
+fn an_old_file_without_a_number(
+    #[case] name: &str,
+    #[case] lock: &str,
+    #[case] code: i32,
+    #[case] stays: bool,
+    #[values(User::Root, User::Alice)] user: User,
+) {
+    let bench = Bench::open();
+    let file = format!("/run/lock/LCK..{name}");
+    let line = format!(
+        "import fcntl, os, sys; file = open('{file}', 'w'); os.utime('{file}', (1, 1)); {lock}; \
+         print('held', flush=True); sys.stdin.read()"
+    );
+    let owner = bench.command("/usr/bin/python3").args(["-c", &line]);
+    let mut owner = owner.user(User::Alice).spawn();
+    owner.expect("held");
+    let end = bench.lfp(user, &["--direct", "clean"]).run().expect(code);
+    assert!(code == 0 || end.said(&format!("pid {}", owner.pid())), "{end}");
+    assert_eq!(!bench.locks().is_empty(), stays, "{end}");
+    let taken = bench.lfp(user, &["--direct", "run", PORT, "--", "true"]).run();
+    assert_eq!(taken.code() != 0, stays && name == "ttyW0", "{taken}");
+}
+
 /// A process that holds it by `flock(2)` may be breaking it now: then the lock is its own, and no longer stale.
 #[test]
 #[ignore = "needs namespaces: tests/run"]

@@ -12,7 +12,7 @@ use super::row::{self, Row};
 use crate::client::broker::{Broker, Route};
 use crate::limits::COMMAND_SEARCH;
 use ttylock::{
-    DeviceName, Holder, Layout, Request, Standing, Survey, Table,
+    DeviceName, Holder, Layout, Request, Standing, Survey, Table, follow,
     limits::LOCKS_FOR_INVENTED as LOCKS_LISTED,
 };
 
@@ -88,8 +88,17 @@ fn stale() -> (Vec<Holder>, bool) {
     // One directory after the other was listed.
     let mut listed = directories.chunk_by(|a, b| a == b);
     let cut_off = !is_complete || listed.any(|files| files.len() >= LOCKS_LISTED);
-    holders.retain(|holder| holder.standing == Standing::Stale && holder.scheme.file().is_some());
+    let is_stale = |it: &Holder| it.standing == Standing::Stale && it.scheme.file().is_some();
+    holders.retain(|holder| is_stale(holder) && (holder.pid.is_some() || is_there(&holder.device)));
     (holders, cut_off)
+}
+
+/// Whether there is a device of this name. A file without a number that is called as no device is no lock of a port, but
+/// something else of another program, such as `LCK..librtas`.
+fn is_there(device: &str) -> bool {
+    let device = DeviceName::parse(device.as_bytes()).ok();
+    let resolved = device.and_then(|device| follow(&Layout::native().dev_dir, &device).ok());
+    resolved.is_some_and(|resolved| resolved.is_device())
 }
 
 /// The service may do what we may not. It removes what is stale by its own judgement; that we

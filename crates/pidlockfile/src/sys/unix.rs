@@ -161,6 +161,31 @@ pub(crate) fn settled(_dir: impl AsFd, _name: &OsStr, file: File) -> Result<File
 }
 
 /// Gives `flock(2)` back while the file stays open.
+/// Whether another process locks any part of the file by `fcntl(2)`.
+#[cfg(target_os = "linux")]
+pub(crate) fn is_record_locked(file: &File) -> Result<bool, Errno> {
+    use nix::fcntl::{FcntlArg, fcntl};
+    use nix::libc;
+
+    // The C library gives these constants another type than the field has.
+    let short = |number: libc::c_int| libc::c_short::try_from(number).map_err(|_| Errno::EINVAL);
+    // Which lock would be in the way of one for writing? The question needs no right to write.
+    let (l_type, l_whence) = (short(libc::F_WRLCK)?, short(libc::SEEK_SET)?);
+    let mut lock = libc::flock { l_type, l_whence, l_start: 0, l_len: 0, l_pid: 0 };
+    match fcntl(file, FcntlArg::F_GETLK(&mut lock)) {
+        Ok(_) => Ok(lock.l_type != short(libc::F_UNLCK)?),
+        // It is behind what the numbers of this system reach.
+        Err(Errno::EOVERFLOW) => Ok(true),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// Where the kernel lists no locks, none is asked for.
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn is_record_locked(_file: &File) -> Result<bool, Errno> {
+    Ok(false)
+}
+
 pub(crate) fn unlock_inode(file: &File) -> Result<(), Errno> {
     let operation = FlockOperation::NonBlockingUnlock;
     call("flock-un", || rustix::fs::flock(file, operation).map_err(errno_of))

@@ -127,7 +127,7 @@ impl ResolvedDevice {
 
     /// Whether the name leads to a device. Any user can make a plain file below `/dev/shm`.
     #[must_use]
-    pub(crate) fn is_device(&self) -> bool {
+    pub fn is_device(&self) -> bool {
         self.node.is_some_and(|node| node.device.is_some())
     }
 

@@ -1,4 +1,5 @@
-//! Holders of `flock(2)`, as the kernel lists them: on a device node, and on a lock file.
+//! Holders of `flock(2)` and of locks by `fcntl(2)`, as the kernel lists them: on a device node, and on a lock file. Both
+//! count in the same way.
 //!
 //! picocom, tio, pyserial, new microcom and others lock the open port itself. `/proc/locks` shows
 //! them by device and inode, so the port need not be opened, which would disturb it.
@@ -17,12 +18,18 @@ use super::list_thread::{GOOD_FOR, ListThread};
 use crate::device::node::Node;
 use crate::sys;
 
-/// The process that took a `flock(2)`.
+/// The process that took a `flock(2)`, or a lock by `fcntl(2)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum FlockHolder {
     /// The process that took it. It may be gone: one that inherited the descriptor holds it now
     /// (`exec 3<>/dev/ttyS0; flock 3` in a shell).
     Process(Pid),
+    /// Processes that have an open file description, by which one of them has locked the file (`F_OFD_SETLK`): the kernel
+    /// does not say which. Who may read the file may have a shared lock; another one needs the right to write.
+    Unnamed {
+        /// Whether the lock is a shared one.
+        shared: bool,
+    },
     /// A process without a number in this pid namespace.
     Unseen,
 }
@@ -38,12 +45,13 @@ impl std::fmt::Display for FlockHolder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Process(pid) => write!(f, "pid {pid}"),
+            Self::Unnamed { .. } => f.write_str("a process that is not named"),
             Self::Unseen => f.write_str("a process that cannot be seen"),
         }
     }
 }
 
-/// The holders of `flock(2)` on a node.
+/// The holders of locks on a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Sight {
     /// The holders that were seen.
@@ -89,7 +97,7 @@ impl Flocks {
         Self { answers: answers.into_iter().collect(), ..Self::default() }
     }
 
-    /// The holders of `flock(2)` on a node, for a caller that first asked at `asked`. A lock that was held [`GOOD_FOR`]
+    /// The holders of locks on a node, for a caller that first asked at `asked`. A lock that was held [`GOOD_FOR`]
     /// before that, and is still held, is seen. `None` while the list is being read: the caller must come back for the
     /// answer.
     ///
@@ -186,7 +194,9 @@ pub(super) fn flocker(
 ) -> Flocker {
     let counts = |holder: &FlockHolder| match holder {
         FlockHolder::Unseen => true,
-        FlockHolder::Process(_) if entitled.everybody => true,
+        FlockHolder::Process(_) | FlockHolder::Unnamed { .. } if entitled.everybody => true,
+        // Every user who may read the file can have it.
+        FlockHolder::Unnamed { shared } => !shared,
         FlockHolder::Process(pid) => match of(*pid) {
             (Some(uid), _) => [0, entitled.own, entitled.owner].contains(&uid),
             (None, lives) => lives,
@@ -218,7 +228,13 @@ mod tests {
     #[case::shared("1: FLOCK  ADVISORY  READ 7 00:16:88 0 EOF\n", &[7])]
     #[case::two("1: FLOCK  ADVISORY  READ 7 00:16:88 0 EOF\n2: FLOCK ADVISORY READ 8 00:16:88 0 EOF\n", &[7, 8])]
     #[case::waiting("1: -> FLOCK  ADVISORY  WRITE 1234 00:16:88 0 EOF\n", &[])]
-    #[case::posix("1: POSIX  ADVISORY  WRITE 1234 00:16:88 0 EOF\n", &[])]
+    #[case::posix("1: POSIX  ADVISORY  WRITE 1234 00:16:88 0 EOF\n", &[1234])]
+    #[case::posix_of_a_part("1: POSIX  ADVISORY  READ  7 00:16:88 128 255\n", &[7])]
+    #[case::flock_and_posix("1: FLOCK  ADVISORY  WRITE 7 00:16:88 0 EOF\n2: POSIX  ADVISORY  WRITE 7 00:16:88 0 EOF\n", &[7])]
+    #[case::posix_waiting("1: -> POSIX  ADVISORY  WRITE 1234 00:16:88 0 EOF\n", &[])]
+    #[case::open_file_description("1: OFDLCK ADVISORY  WRITE -1 00:16:88 0 EOF\n", &[OFD_WRITE])]
+    #[case::shared_open_file_description("1: OFDLCK ADVISORY  READ  -1 00:16:88 0 EOF\n", &[OFD_READ])]
+    #[case::lease("1: LEASE  ACTIVE    WRITE 1234 00:16:88 0 EOF\n", &[])]
     #[case::other_inode("1: FLOCK  ADVISORY  WRITE 1234 00:16:880 0 EOF\n", &[])]
     #[case::other_file_system("1: FLOCK  ADVISORY  WRITE 1234 00:17:88 0 EOF\n", &[])]
     #[case::pid_outside_our_namespace("1: FLOCK  ADVISORY  WRITE 0 00:16:88 0 EOF\n", &[0])]
@@ -226,8 +242,7 @@ mod tests {
     #[case::cut_short("1: FLOCK  ADVISORY\n", &[])]
     #[case::empty("", &[])]
     fn reads_the_list(#[case] list: &str, #[case] pids: &[i64]) {
-        let holder = |pid: &i64| Pid::new(*pid).map_or(FlockHolder::Unseen, FlockHolder::Process);
-        let holders: Vec<_> = pids.iter().map(holder).collect();
+        let holders: Vec<_> = pids.iter().copied().map(process).collect();
         let mut listing = Listing::default();
         listing.add(list);
         assert_eq!(listing.holders(&NODE), holders);
@@ -239,6 +254,8 @@ mod tests {
     const OUTSIDER: i64 = 4;
     const HIDDEN: i64 = 5;
     const ENDED: i64 = 6;
+    const OFD_WRITE: i64 = -1;
+    const OFD_READ: i64 = -2;
 
     fn of(pid: Pid) -> (Option<u32>, bool) {
         match pid.to_string().parse().unwrap() {
@@ -252,7 +269,11 @@ mod tests {
     }
 
     fn process(pid: i64) -> FlockHolder {
-        Pid::new(pid).map_or(FlockHolder::Unseen, FlockHolder::Process)
+        match pid {
+            OFD_WRITE => FlockHolder::Unnamed { shared: false },
+            OFD_READ => FlockHolder::Unnamed { shared: true },
+            pid => Pid::new(pid).map_or(FlockHolder::Unseen, FlockHolder::Process),
+        }
     }
 
     #[rstest]
@@ -264,6 +285,8 @@ mod tests {
     #[case::an_unknown_owner(&[HIDDEN], Completeness::Whole, true, Flocker::Counts(process(HIDDEN)))]
     #[case::an_inherited_descriptor(&[ENDED], Completeness::Whole, true, Flocker::Ignored(process(ENDED)))]
     #[case::one_without_a_number(&[0], Completeness::Whole, true, Flocker::Counts(FlockHolder::Unseen))]
+    #[case::a_writer_without_a_name(&[OFD_WRITE], Completeness::Whole, true, Flocker::Counts(process(OFD_WRITE)))]
+    #[case::a_reader_without_a_name(&[OFD_READ], Completeness::Whole, true, Flocker::Ignored(process(OFD_READ)))]
     #[case::nobody(&[], Completeness::Whole, true, Flocker::Nobody)]
     #[case::of_another_pid_namespace(&[], Completeness::Whole, false, Flocker::Counts(FlockHolder::Unseen))]
     #[case::an_outsider_in_a_container(&[OUTSIDER], Completeness::Whole, false, Flocker::Ignored(process(OUTSIDER)))]

@@ -36,14 +36,18 @@ impl Holder {
     /// The holder of a flock. If the process that took it has ended, a process that inherited the descriptor holds
     /// it.
     pub(super) fn by_flock(device: &str, holder: FlockHolder) -> Self {
-        let mut shown = Self::unknown(device, Scheme::Flock);
-        if let FlockHolder::Process(pid) = holder {
-            shown = Self::process(device, Scheme::Flock, pid);
-            if shown.standing == Standing::Stale {
-                shown.standing = Standing::Unknown;
+        let shown = Self::unknown(device, Scheme::Flock);
+        match holder {
+            FlockHolder::Process(pid) => {
+                let mut shown = Self::process(device, Scheme::Flock, pid);
+                if shown.standing == Standing::Stale {
+                    shown.standing = Standing::Unknown;
+                }
+                shown
             }
+            FlockHolder::Unnamed { .. } => Self { command: Some(format!("({holder})")), ..shown },
+            FlockHolder::Unseen => shown,
         }
-        shown
     }
 
     /// A process that holds a device without a lock file.

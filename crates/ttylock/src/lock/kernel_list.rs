@@ -71,50 +71,55 @@ pub(crate) enum Completeness {
 /// The file of a lock: its file system's major and minor number, and its inode.
 type Place = (u64, u64, u64);
 
-/// The `flock(2)` locks of the list, each once, in order.
+/// The locks of the list by `flock(2)` and `fcntl(2)`, each once, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Listing {
-    pub(super) flocks: Vec<(Place, FlockHolder)>,
+    pub(super) locks: Vec<(Place, FlockHolder)>,
     pub(super) completeness: Completeness,
 }
 
 /// A list of which nothing was read.
 impl Default for Listing {
     fn default() -> Self {
-        Self { flocks: Vec::new(), completeness: Completeness::Partial(None) }
+        Self { locks: Vec::new(), completeness: Completeness::Partial(None) }
     }
 }
 
 impl Listing {
     /// Adds what one reading has shown.
     pub(super) fn add(&mut self, list: &str) {
-        self.flocks.extend(list.lines().filter_map(flock_in));
-        self.flocks.sort_unstable();
-        self.flocks.dedup();
+        self.locks.extend(list.lines().filter_map(lock_in));
+        self.locks.sort_unstable();
+        self.locks.dedup();
     }
 
-    /// The holders of `flock(2)` on a node.
+    /// The holders of locks on a node.
     pub(super) fn holders(&self, node: &Node) -> Vec<FlockHolder> {
         let Numbers { major, minor } = node.file_system;
         let wanted = (major, minor, node.inode);
-        let first = self.flocks.partition_point(|(place, _)| *place < wanted);
-        let behind = self.flocks.iter().skip(first);
+        let first = self.locks.partition_point(|(place, _)| *place < wanted);
+        let behind = self.locks.iter().skip(first);
         behind.take_while(|(place, _)| *place == wanted).map(|(_, holder)| *holder).collect()
     }
 }
 
-/// The place of a `flock(2)`, and its holder. Source: proc(5), `/proc/locks`:
+/// The place of a lock by `flock(2)` or `fcntl(2)`, and its holder. Source: proc(5), `/proc/locks`:
 /// `1: FLOCK  ADVISORY  WRITE 1234 00:05:1234 0 EOF`. After the pid come major and minor number in hexadecimal and the
-/// inode in decimal. A line with `->` is a process that waits for a lock.
-fn flock_in(line: &str) -> Option<(Place, FlockHolder)> {
+/// inode in decimal. `POSIX` is a lock by `fcntl(2)`; `OFDLCK` is one of an open file description, and has no pid. A line
+/// with `->` is a process that waits for a lock. Leases are none.
+fn lock_in(line: &str) -> Option<(Place, FlockHolder)> {
     let mut words = line.split_ascii_whitespace().skip(1);
-    if words.next()? != "FLOCK" {
-        return None;
-    }
-    let (pid, mut place) = (words.nth(2)?, words.next()?.split(':'));
+    let kind = words.next().filter(|kind| ["FLOCK", "POSIX", "OFDLCK"].contains(kind))?;
+    let (way, pid) = (words.nth(1)?, words.next()?);
+    let mut place = words.next()?.split(':');
     let mut number = |radix| u64::from_str_radix(place.next()?, radix).ok();
     let place = (number(16)?, number(16)?, number(10)?);
-    Some((place, Pid::parse(pid.as_bytes()).map_or(FlockHolder::Unseen, FlockHolder::Process)))
+    let holder = match (Pid::parse(pid.as_bytes()), kind) {
+        (Ok(pid), _) => FlockHolder::Process(pid),
+        (Err(_), "OFDLCK") => FlockHolder::Unnamed { shared: way == "READ" },
+        (Err(_), _) => FlockHolder::Unseen,
+    };
+    Some((place, holder))
 }
 
 /// An opening of the list, and the size that its buffer in the kernel has at least.
@@ -151,7 +156,7 @@ pub(super) fn read_list(kept: &mut Option<Opening>, by: Option<Instant>) -> io::
         listing => listing?,
     };
     // A stranger's locks are many for a while, and the list is kept.
-    listing.flocks.shrink_to_fit();
+    listing.locks.shrink_to_fit();
     Ok(listing)
 }
 
@@ -197,9 +202,12 @@ fn read(
     let mut most = if *room == PIECE_BYTES { LIST_BYTES } else { LONG_BYTES };
     loop {
         let (list, extent) = read_once(source, *room, most, limit)?;
-        listing.add(&list);
+        let is_new = number == 0 || list != before;
+        if is_new {
+            listing.add(&list);
+        }
         was_short &= extent == Extent::OnePiece && *room == PAGE_BYTES;
-        let differs = number > 0 && list != before;
+        let differs = number > 0 && is_new;
         let needs_room = match extent {
             Extent::OnePiece => false,
             Extent::Pieces => differs && is_patient,
@@ -363,8 +371,9 @@ mod tests {
         ((0, 0x16, 88), FlockHolder::Process(Pid::new(4711).unwrap()))
     }
 
+    /// A line that is no lock of a port.
     fn lock(number: usize) -> String {
-        format!("POSIX  ADVISORY  WRITE {number:05} 00:1a:{number:07} 0 EOF")
+        format!("LEASE  ACTIVE    WRITE {number:05} 00:1a:{number:07} 0 EOF")
     }
 
     fn list(before: usize, behind: usize) -> Vec<String> {
@@ -396,9 +405,9 @@ mod tests {
     ) {
         let mut list = list(before, behind);
         list.insert(before, format!("FLOCK {}", "x".repeat(longest)));
-        let (Listing { flocks, completeness }, _) = read_while(list, None, |_| ());
+        let (Listing { locks, completeness }, _) = read_while(list, None, |_| ());
         assert_eq!(completeness, Completeness::Whole);
-        assert_eq!(flocks, [held()]);
+        assert_eq!(locks, [held()]);
     }
 
     /// A long list is read in few pieces, once it is known to be long.
@@ -442,7 +451,7 @@ mod tests {
     #[case::in_all_but_one(NARROW_READINGS - 1)]
     fn a_lock_that_slides_is_seen_in_another_reading(#[case] hiding: usize) {
         let listing = read_while_it_slides(hiding, |list, reading| list[0] = lock(1000 + reading));
-        assert_eq!(listing.flocks, [held()]);
+        assert_eq!(listing.locks, [held()]);
     }
 
     /// Before each piece, four hundred locks come or go, so that readings in small pieces skip many of the others, however
@@ -460,7 +469,7 @@ mod tests {
             list[0] = lock(number);
         };
         let (listing, reads) = read_while(less, None, flap);
-        assert_eq!(listing.flocks, [held()]);
+        assert_eq!(listing.locks, [held()]);
         assert!(reads < 100, "{reads}");
     }
 
@@ -473,7 +482,7 @@ mod tests {
         let mut room = PAGE_BYTES;
         let mut reads = [0; 2];
         for reads in &mut reads {
-            assert_eq!(read(&mut kernel, &mut room, None, true).unwrap().0.flocks, [held()]);
+            assert_eq!(read(&mut kernel, &mut room, None, true).unwrap().0.locks, [held()]);
             *reads = std::mem::take(&mut kernel.reads);
         }
         let is_wide = most_room == PIECE_BYTES;
@@ -507,7 +516,7 @@ mod tests {
         };
         let mut kernel = Kernel { most_room: PAGE_BYTES, ..Kernel::of(whole.clone(), hide) };
         let (listing, _) = read(&mut kernel, &mut PAGE_BYTES.clone(), None, true).unwrap();
-        assert_eq!(listing.flocks, [held()]);
+        assert_eq!(listing.locks, [held()]);
     }
 
     /// Locks that come and go in step with the readings, and a machine on which each piece takes long.
@@ -521,7 +530,7 @@ mod tests {
                 std::thread::yield_now();
             }
         });
-        assert!(listing.flocks.contains(&held()), "{listing:?}");
+        assert!(listing.locks.contains(&held()), "{listing:?}");
     }
 
     /// A reading that is cut is no answer; after one that came to its end, it is not needed.
@@ -576,7 +585,7 @@ mod tests {
     ) {
         match read(&mut Failing(Some(kind)), &mut PAGE_BYTES.clone(), None, true) {
             Ok((listing, _)) => {
-                assert_eq!((error, listing.flocks), (None, vec![held()]));
+                assert_eq!((error, listing.locks), (None, vec![held()]));
             }
             Err(failure) => assert_eq!(Some(failure.kind()), error),
         }

@@ -131,21 +131,27 @@ impl State {
         meanwhile::comes(Before::Hold);
         // An error of the gate is no error of the file.
         self.must_enter(file, judged)?;
+        let mut besides = None;
         match file.place.directory.hold(file.name, judged) {
             // Breaking it will show that it has changed, or why it cannot be held.
-            Ok(Attempt::Done(()) | Attempt::Changed) | Err(_) => return Ok(()),
+            Ok(Attempt::Changed) | Err(_) => return Ok(()),
+            // A lock by `fcntl(2)` counts as a `flock(2)` does, and does not conflict with ours.
+            Ok(Attempt::Done(())) if !judged.is_record_locked() => return Ok(()),
+            Ok(Attempt::Done(())) if decides => besides = Some(Pid::this()),
             Ok(Attempt::Contended) if decides => {}
-            Ok(Attempt::Contended) => return Err(Busy::NotYet(Cause::Breaking)),
+            Ok(Attempt::Done(()) | Attempt::Contended) => {
+                return Err(Busy::NotYet(Cause::Breaking));
+            }
         }
         // Others must not wait while the kernel's list is being read.
         judged.leave_gate();
         #[cfg(test)]
         meanwhile::comes(Before::List);
-        let flocker = self.flocker(file.place, judged.status()).map_err(Busy::NotYet)?;
+        let flocker = self.flocker(file.place, judged.status(), besides).map_err(Busy::NotYet)?;
         self.must_enter(file, judged)?;
         match flocker {
             Flocker::Ignored(by) if judged.ignore_flock() => {
-                self.say(Weight::Notice, format!("ignored flock(2) of {by} on {file}"));
+                self.say(Weight::Notice, format!("ignored the lock of {by} on {file}"));
                 Ok(())
             }
             // A list without a line for it may have been read while the list changed.
@@ -155,15 +161,21 @@ impl State {
         }
     }
 
-    /// The holder of `flock(2)` on a lock file that was read, and whether it counts.
+    /// The holder of a lock on a lock file that was read, other than `besides`, and whether it counts.
     ///
     /// # Errors
     /// While the kernel's list is being read.
-    pub(super) fn flocker(&mut self, place: &Place, seen: Status) -> Result<Flocker, Cause> {
+    pub(super) fn flocker(
+        &mut self,
+        place: &Place,
+        seen: Status,
+        besides: Option<Pid>,
+    ) -> Result<Flocker, Cause> {
         let Ok(sight) = self.flocks.on_file(seen.identity, self.backoff.decides_at()) else {
             return Ok(Flocker::Counts(FlockHolder::Unseen));
         };
-        let sight = sight.ok_or(Cause::Reading)?;
+        let mut sight = sight.ok_or(Cause::Reading)?;
+        sight.holders.retain(|holder| Some(*holder) != besides.map(FlockHolder::Process));
         let everybody = !place.directory.is_gated();
         let own = nix::unistd::geteuid().as_raw();
         let entitled = Entitled { own, owner: seen.owner, everybody };
@@ -352,7 +364,7 @@ impl std::fmt::Display for Busy {
             Self::Obstacle(Obstacle::Special) => f.write_str("is a fifo, socket or device"),
             Self::Obstacle(Obstacle::Unreadable) => f.write_str("may not be read"),
             Self::Changing(Some(holder)) => {
-                write!(f, "is stale, but flock(2) on it is held by {holder}")
+                write!(f, "is stale, but a lock on it is held by {holder}")
             }
             Self::Changing(None) | Self::Shut | Self::NotYet(_) => {
                 f.write_str("is being changed by others")

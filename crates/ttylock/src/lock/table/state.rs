@@ -195,7 +195,7 @@ impl State {
             FlockHolder::Process(pid) => {
                 Some(self.machine.identify(pid)).filter(|who| who.start != Start::Nobody)
             }
-            FlockHolder::Unseen => None,
+            FlockHolder::Unnamed { .. } | FlockHolder::Unseen => None,
         }
     }
 
@@ -205,7 +205,7 @@ impl State {
         if !self.backoff.decides() {
             return Busy::NotYet(Cause::Breaking);
         }
-        let flocker = seen.map(|seen| self.flocker(place, seen)).transpose();
+        let flocker = seen.map(|seen| self.flocker(place, seen, None)).transpose();
         let holder = flocker.map(|flocker| flocker.and_then(Flocker::that_counts));
         holder.map_or_else(Busy::NotYet, Busy::Changing)
     }

@@ -185,8 +185,11 @@ fn holders_by_file(state: &mut State, file: LockFile<'_>, device: &str) -> Vec<H
     let is_stale = holder.standing == Standing::Stale;
     let mut found = vec![holder];
     if is_stale {
-        if let Ok(Flocker::Counts(by @ FlockHolder::Process(_))) = state.flocker(place, seen) {
-            found.push(Holder::by_flock(device, by));
+        match state.flocker(place, seen, None) {
+            // Nothing is known of a holder that may be there.
+            Ok(Flocker::Counts(FlockHolder::Unseen) | Flocker::Ignored(_) | Flocker::Nobody)
+            | Err(_) => {}
+            Ok(Flocker::Counts(by)) => found.push(Holder::by_flock(device, by)),
         }
     }
     found

@@ -113,7 +113,7 @@ fn refuse_flock(state: &mut State, resolved: &ResolvedDevice, asking: Pid) -> Re
     }
     let device = resolved.real();
     if let Some(holder) = holders.into_iter().find(|it| *it != FlockHolder::Process(asking)) {
-        state.say(Weight::Info, format!("{device} is busy: flock held by {holder}"));
+        state.say(Weight::Info, format!("{device} is busy: locked by {holder}"));
         return Err(Stop::Busy(state.process_of(holder)));
     }
     match completeness {
@@ -135,7 +135,9 @@ fn refuse_open(
     let Some(opener) = openers.opener(0, Some(asking)) else { return Ok(()) };
     let who = match opener {
         FlockHolder::Process(pid) => format!("pid {pid} has it open"),
-        FlockHolder::Unseen => "it is not known which processes have it open".to_owned(),
+        FlockHolder::Unnamed { .. } | FlockHolder::Unseen => {
+            "it is not known which processes have it open".to_owned()
+        }
     };
     let too_many = flock::too_many(most_of);
     state.say(Weight::Warning, format!("{device} is busy: {too_many}, and {who}"));

@@ -404,7 +404,7 @@ fn a_held_lock_that_is_not_unlocked_is_reported() {
     table.state.flocks = Flocks::answering([Some(partial)]);
     let answer = table.attempt_unlock(&request(Pid::this()), last());
     assert!(matches!(answer.result, Err(Stop::Busy(_))), "{answer:?}");
-    let says_why = |event: &Event| event.text.contains("is stale, but flock(2) on it is held");
+    let says_why = |event: &Event| event.text.contains("is stale, but a lock on it is held");
     assert!(path.exists() && answer.events.iter().any(says_why), "{answer:?}");
 }
 
@@ -483,7 +483,7 @@ fn without_flocks() -> Flocks {
 fn listing_of(file: &File, holder: FlockHolder) -> Listing {
     let node = Node::of(&file.metadata().unwrap());
     let place = (node.file_system.major, node.file_system.minor, node.inode);
-    Listing { flocks: vec![(place, holder)], completeness: Completeness::Whole }
+    Listing { locks: vec![(place, holder)], completeness: Completeness::Whole }
 }
 
 /// Another process may hold a file just for a moment, when its holder has ended: it is tried again. A stranger that
