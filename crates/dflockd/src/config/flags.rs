@@ -68,7 +68,7 @@ flags! {
     MaxConnectionsPerIp = "max-connections-per-ip", ["DFLOCKD_MAX_CONNECTIONS_PER_IP"], Kind::Number(0), "0", "limit of connections from one address; 0 for none";
     ReadTimeout = "read-timeout", ["DFLOCKD_READ_TIMEOUT_S"], Kind::Number(1), "23", "seconds that a client may take for one line, or be silent between requests";
     WriteTimeout = "write-timeout", ["DFLOCKD_WRITE_TIMEOUT_S"], Kind::Number(0), "5", "seconds that a client may take to accept one reply; 0 for no limit";
-    ShutdownTimeout = "shutdown-timeout", ["DFLOCKD_SHUTDOWN_TIMEOUT_S"], Kind::Number(0), "30", "seconds that clients may stay after SIGTERM or SIGINT; 0 for no limit";
+    ShutdownTimeout = "shutdown-timeout", ["DFLOCKD_SHUTDOWN_TIMEOUT_S"], Kind::Number(0), "30", "seconds that clients may stay after SIGTERM or SIGINT; 0 for no limit; a leader on etcd does not wait";
     AutoRelease = "auto-release-on-disconnect", ["DFLOCKD_AUTO_RELEASE_ON_DISCONNECT"], Kind::Switch, "true", "release the holds of a connection when it closes";
     DisconnectGrace = "disconnect-grace", ["DFLOCKD_DISCONNECT_GRACE_S"], Kind::Number(0), "0", "seconds that a hold stays after its connection closed, so that the client can reconnect and renew it";
     TlsCert = "tls-cert", ["DFLOCKD_TLS_CERT"], Kind::Text, "", "certificate chain (PEM); needs --tls-key";

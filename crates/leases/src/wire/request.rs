@@ -189,9 +189,9 @@ fn renew<'a>(key: Key<'a>, arg: &str) -> Result<crate::Request<'a>, Fault> {
 
 fn watch<'a>(key: Key<'a>, arg: &str) -> Result<Watch<'a>, Fault> {
     let [timeout, last] = fields(arg, 1)?;
-    // A tag in another form was not made by this server: the client has seen no state that is known here.
-    let last = last.and_then(|tag| read_hex(tag.as_bytes()));
-    Ok(Watch { key, timeout: seconds(timeout)?, last })
+    let timeout = seconds(timeout)?;
+    let last = last.map(|tag| read_hex(tag.as_bytes()).ok_or(Fault::BadInteger)).transpose()?;
+    Ok(Watch { key, timeout, last })
 }
 
 /// The words of an argument, at least `least` of them. As in the reference, Unicode white space is between them.

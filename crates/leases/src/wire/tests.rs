@@ -38,7 +38,8 @@ fn code(command: &[u8], key: &[u8], arg: &[u8]) -> u8 {
 #[case(b"watch", b"k", b"9223372037", 4)]
 #[case(b"watch", b"k", b"0", 0)]
 #[case(b"watch", b"k", b"60 cbf29ce484222325", 0)]
-#[case(b"watch", b"k", b"60 anything", 0)]
+#[case(b"watch", b"k", b"60 anything", 4)]
+#[case(b"watch", b"k", b"60 cbf29ce48422232", 4)]
 // Keys.
 #[case(b"l", b"", b"1", 5)]
 #[case(b"l", b"a b", b"1", 5)]
