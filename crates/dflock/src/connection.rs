@@ -55,6 +55,8 @@ pub struct Connection {
     pub(super) is_answered: bool,
     /// Unknown until [`Self::hello`].
     abilities: Option<Abilities>,
+    /// See [`Settings::trusts_fences`].
+    trusts_fences: bool,
 }
 
 impl Connection {
@@ -65,6 +67,7 @@ impl Connection {
     pub async fn open(server: &ServerAddress, settings: &Settings) -> Result<Self, ClientError> {
         let stream = transport::open(server, settings.tls.as_ref(), settings.connect_limit).await?;
         let mut connection = Self::over(stream, settings.answer_limit);
+        connection.trusts_fences = settings.trusts_fences;
         let Settings { auth_token, name, value, .. } = settings;
         let greeting =
             dialogue::greeting(auth_token.as_deref(), name.as_deref(), value.as_deref())?;
@@ -77,7 +80,8 @@ impl Connection {
     fn over(stream: Box<dyn Stream>, answer_limit: Duration) -> Self {
         let (line, news) = (Vec::new(), Vec::new());
         let stream = BufReader::new(stream);
-        Self { stream, answer_limit, line, news, is_answered: true, abilities: None }
+        let (abilities, trusts_fences) = (None, false);
+        Self { stream, answer_limit, line, news, is_answered: true, abilities, trusts_fences }
     }
 
     /// `l`, `rl` or `sl`: waits at most so long for a grant; `None` if the time is over first.
@@ -225,7 +229,8 @@ impl Connection {
             return Ok(known);
         }
         let answer = self.exchange(&Ask::Hello, Duration::ZERO).await?;
-        Ok(*self.abilities.insert(Abilities::read(&answer)?))
+        let abilities = Abilities::read(&answer)?.with_fences(self.trusts_fences);
+        Ok(*self.abilities.insert(abilities))
     }
 
     /// Whether a hold of another connection stays when that closes, if this one has renewed it.

@@ -35,23 +35,33 @@ pub(super) fn welcome(ask: &Ask<'_>, line: &str) -> Result<(), ClientError> {
     }
 }
 
-/// What a server can do beyond the reference. Only the server itself can say it: the random tokens of the reference
-/// look like tokens with a fence.
+/// What a server can do beyond the reference. A token does not show whether it has a fence: those of the Go server look
+/// the same, with a fence since 2.1 and random before. So the server says it, or the user does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Abilities {
+    /// The tokens have fences.
     has_fences: bool,
+    /// The last connection that renewed a hold owns it when its owner closes.
+    hands_over: bool,
 }
 
 impl Abilities {
     /// The answer to `hello`.
     pub(super) fn read(line: &str) -> Result<Self, ClientError> {
         let mut words = wire::read_hello(line).ok_or_else(|| refused(line))?;
-        Ok(Self { has_fences: words.any(|word| word == "fences") })
+        // Servers that say so also hand holds over.
+        let says_fences = words.any(|word| word == "fences");
+        Ok(Self { has_fences: says_fences, hands_over: says_fences })
     }
 
-    /// Whether the last connection that renewed a hold owns it when its owner closes. Servers with fences do that.
+    /// The same, if the user says that the tokens have fences.
+    pub(super) fn with_fences(self, trusts_fences: bool) -> Self {
+        Self { has_fences: self.has_fences || trusts_fences, ..self }
+    }
+
+    /// Whether the last connection that renewed a hold owns it when its owner closes.
     pub(super) fn hands_over(self) -> bool {
-        self.has_fences
+        self.hands_over
     }
 
     /// The fence in a token: the first 16 of 32 hex digits.
@@ -77,8 +87,8 @@ pub struct Grant {
     /// The token.
     pub token: Token,
     /// A number that grows with every grant of a key. Storage that remembers the greatest number it has seen can
-    /// refuse a holder with an expired lease. `None` from servers whose tokens contain no such number, such as the Go
-    /// server.
+    /// refuse a holder with an expired lease. `None` from servers that do not say that their tokens contain it, such
+    /// as the Go server; see [`Settings::trusts_fences`](crate::Settings::trusts_fences).
     pub fence: Option<u64>,
     /// Length of the lease, not the time that is left: whole seconds, at least one.
     pub ttl: Duration,
@@ -193,7 +203,7 @@ mod tests {
     use std::time::Duration;
 
     const TOKEN: &str = "00000000000000010123456789abcdef";
-    const OURS: Abilities = Abilities { has_fences: true };
+    const OURS: Abilities = Abilities { has_fences: true, hands_over: true };
 
     #[test]
     fn the_greeting_and_its_answers() {
@@ -240,6 +250,10 @@ mod tests {
     fn the_fence_is_the_first_half(#[case] text: &str, #[case] fence: Option<u64>) {
         let grant = |abilities| grant(&format!("ok {text} 33"), abilities).unwrap().unwrap();
         assert_eq!((grant(OURS).fence, grant(Abilities::default()).fence), (fence, None));
+        // A user who says that a server has fences does not say more.
+        let trusted = Abilities::default().with_fences(true);
+        assert_eq!((grant(trusted).fence, trusted.hands_over()), (fence, false));
+        assert_eq!(OURS.with_fences(false), OURS);
     }
 
     #[rstest]
@@ -298,6 +312,8 @@ mod tests {
     #[case("error_already_enqueued", Refusal::AlreadyEnqueued)]
     #[case("error_lease_expired", Refusal::LeaseExpired)]
     #[case("error_draining", Refusal::Draining)]
+    #[case("error_not_leader", Refusal::NotLeader)]
+    #[case("error_not_leader 10.0.0.1:6388", Refusal::NotLeader)]
     fn every_refusal_is_known_everywhere(#[case] line: &str, #[case] refusal: Refusal) {
         for outcome in [
             grant(line, OURS).err(),

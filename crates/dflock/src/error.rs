@@ -28,9 +28,14 @@ pub enum Refusal {
     LeaseExpired,
     /// `error_draining`: the server is shutting down.
     Draining,
+    /// `error_not_leader`, from a cluster of the Go server: another server of the list leads. The address behind it is
+    /// not used: it may be one at which this client cannot reach that server, or one that was never named to it.
+    NotLeader,
 }
 
-const WORDS: [(Refusal, &str, &str); 9] = [
+const NOT_LEADER: &str = "error_not_leader";
+
+const WORDS: [(Refusal, &str, &str); 10] = [
     (Refusal::Error, "error", "not held, or not understood"),
     (Refusal::Auth, "error_auth", "the server refused the auth token, or needs one"),
     (Refusal::MaxLocks, "error_max_locks", "the server has no room for another key"),
@@ -40,12 +45,17 @@ const WORDS: [(Refusal, &str, &str); 9] = [
     (Refusal::AlreadyEnqueued, "error_already_enqueued", "in the queue already"),
     (Refusal::LeaseExpired, "error_lease_expired", "the lease ended before the client took it"),
     (Refusal::Draining, "error_draining", "the server is shutting down"),
+    (Refusal::NotLeader, NOT_LEADER, "the server does not lead its cluster"),
 ];
 
 impl Refusal {
     /// The refusal of a status word.
     #[must_use]
     pub fn from_word(word: &str) -> Option<Self> {
+        let word = match word.split_once(' ') {
+            Some((NOT_LEADER, _leader)) => NOT_LEADER,
+            Some(_) | None => word,
+        };
         WORDS.iter().find(|(_, known, _)| *known == word).map(|(refusal, _, _)| *refusal)
     }
 
@@ -116,7 +126,9 @@ impl ClientError {
                 error.kind(),
                 io::ErrorKind::InvalidData | io::ErrorKind::PermissionDenied
             ),
-            Self::Broken(_) | Self::Silent | Self::Refused(Refusal::Draining) => true,
+            Self::Broken(_)
+            | Self::Silent
+            | Self::Refused(Refusal::Draining | Refusal::NotLeader) => true,
             Self::Term(_)
             | Self::Refused(_)
             | Self::Strange(_)
@@ -126,6 +138,11 @@ impl ClientError {
             | Self::NoServer
             | Self::Tls(_) => false,
         }
+    }
+
+    /// The server cannot carry the request out; another one of the same service can.
+    pub(super) fn is_for_another_server(&self) -> bool {
+        matches!(self, Self::Refused(Refusal::NotLeader))
     }
 
     /// The token holds nothing.

@@ -53,7 +53,7 @@ impl Patience {
 
     /// A client that wants to wait in line until `end` has failed by this error, after a request that was sent at
     /// `asked_at`. Whether it stood in line, for the first time or again for a while; then it wants to return. A client
-    /// that was refused at once was not in line.
+    /// that was refused at once was not in line, nor was one that asked a server that does not lead.
     pub(super) fn was_in_line(
         &mut self,
         error: &ClientError,
@@ -62,7 +62,8 @@ impl Patience {
         now: Instant,
     ) -> bool {
         let is_lost = error.is_passing() || error.is_expired();
-        let was_in_line = is_lost && (!self.is_to_return || was_waited_for(asked_at, now));
+        let is_new = !self.is_to_return && !error.is_for_another_server();
+        let was_in_line = is_lost && (is_new || was_waited_for(asked_at, now));
         if was_in_line {
             *self = Self::to_return_until(end);
         }

@@ -26,6 +26,10 @@ pub struct Settings {
     /// leader. 1 to 256 bytes of one line. A server that does not know values refuses:
     /// [`ClientError::NotWatched`](super::ClientError::NotWatched).
     pub value: Option<String>,
+    /// The first 16 digits of tokens are fences even if the server does not say so. True of the Go server since 2.1;
+    /// before, and for a server that is not known to do it, they are random, and storage that compares them would
+    /// refuse the latest holder or let a late one in. `false` by default.
+    pub trusts_fences: bool,
     /// TLS to all servers, or none.
     pub tls: Option<Tls>,
     /// How long connecting may take, including the name look-up and TLS; and how long to try to reach a server that
@@ -63,6 +67,7 @@ impl Settings {
             auth_token: None,
             name: None,
             value: None,
+            trusts_fences: false,
             tls: None,
             connect_limit: Duration::from_secs(10),
             answer_limit: Duration::from_secs(10),

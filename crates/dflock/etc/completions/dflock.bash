@@ -3,6 +3,7 @@
 _dflock_table='* -s,--server .
 * --any-of .
 * --auth-token-file FILE
+* --trust-fences -
 * --tls -
 * --tls-ca FILE
 * --tls-name .

@@ -4,6 +4,7 @@ set --global __dflock_table \
     '* -s,--server . HOST:PORT, `[V6]:PORT` or unix:PATH. If there are several, the CRC-32 of the key chooses one, as in all dflockd clients; list the same servers in the same order everywhere' \
     '* --any-of . Instead of --server: addresses of one service, such as servers on one etcd, separated by commas or given more than once. If one does not answer, the next is asked' \
     '* --auth-token-file FILE File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN is used. There is no option for the token itself: other users could read it from the process list' \
+    '* --trust-fences - The servers\' tokens begin with fences, though they do not say so: true of the Go server since 2.1' \
     '* --tls - Speak TLS. The server\'s certificate must name its host, and be signed by an authority that this system trusts' \
     '* --tls-ca FILE Trust the certificates in this PEM file instead. Turns TLS on' \
     '* --tls-name . The name in the server\'s certificate, if it is not the host. Turns TLS on' \

@@ -227,7 +227,7 @@ impl Claim {
                 Err(error) => error,
             };
             match (&mut told, asked_at) {
-                (None, Some(_)) => return Err(error),
+                (None, Some(_)) if !error.is_for_another_server() => return Err(error),
                 (Some(told), Some(at)) if patience.was_in_line(&error, at, end, Instant::now()) => {
                     told(&error);
                 }

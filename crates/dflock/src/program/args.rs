@@ -2,6 +2,7 @@
 
 use super::examples;
 use crate::ServerAddress;
+use clap::builder::FalseyValueParser;
 use clap::{Args, Parser, Subcommand};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -62,6 +63,9 @@ pub(super) struct Reach {
     /// There is no option for the token itself: other users could read it from the process list.
     #[arg(long, value_name = "FILE", global = true, env = "DFLOCK_AUTH_TOKEN_FILE")]
     pub(super) auth_token_file: Option<PathBuf>,
+    /// The servers' tokens begin with fences, though they do not say so: true of the Go server since 2.1.
+    #[arg(long, global = true, env = "DFLOCK_TRUST_FENCES", value_parser = FalseyValueParser::new())]
+    pub(super) trust_fences: bool,
     /// Speak TLS. The server's certificate must name its host, and be signed by an authority that this
     /// system trusts.
     #[arg(long, global = true)]

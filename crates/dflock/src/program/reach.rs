@@ -107,6 +107,7 @@ pub(super) fn settings(reach: &Reach) -> Result<Settings, Failure> {
     Ok(Settings {
         servers: servers(reach),
         auth_token: token(reach.auth_token_file.as_deref(), "DFLOCK_AUTH_TOKEN")?,
+        trusts_fences: reach.trust_fences,
         tls: tls(reach)?,
         connect_limit: patience,
         answer_limit: patience,

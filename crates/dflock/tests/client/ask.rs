@@ -548,6 +548,75 @@ fn a_server_without_a_port_for_administrators_is_named_with_its_options(#[case] 
     assert!(end.err.contains(&port) && end.err.trim_end().ends_with(advice), "{end:?}");
 }
 
+/// A server that answers each request by its verb, as long as somebody connects.
+fn scripted(answer: fn(&str) -> &'static str) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            std::thread::spawn(move || {
+                let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+                while let Some(Ok(verb)) = lines.next() {
+                    let _ = (lines.next(), lines.next());
+                    if writeln!(stream, "{}", answer(&verb)).is_err() {
+                        break;
+                    }
+                }
+            });
+        }
+    });
+    address
+}
+
+/// As the Go server since 2.1: its tokens begin with fences, and it does not say so.
+#[rstest]
+#[case::unless_it_is_trusted(&[], &[], "none")]
+#[case::by_an_option(&["--trust-fences"], &[], "255")]
+#[case::by_a_variable(&[], &[("DFLOCK_TRUST_FENCES", "1")], "255")]
+#[case::not_by_a_variable(&[], &[("DFLOCK_TRUST_FENCES", "0")], "none")]
+fn a_server_that_does_not_say_it_has_no_fences(
+    #[case] options: &[&str],
+    #[case] variables: &[(&str, &str)],
+    #[case] fence: &str,
+) {
+    let server = scripted(|verb| match verb {
+        "l" | "w" => "ok 00000000000000ff0123456789abcdef 33",
+        "e" => "acquired 00000000000000ff0123456789abcdef 33",
+        "name" => "error",
+        "n" => "ok 33",
+        _ => "ok",
+    });
+    let script = "echo ${DFLOCK_FENCE:-none}";
+    let words = [options, &["--server", &server, "run", "k", "--", "sh", "-c", script]].concat();
+    let end = run(bare(&words).envs(variables.iter().copied()));
+    assert_eq!((end.code, &*end.out, &*end.err), (0, &*format!("{fence}\n"), ""), "{end:?}");
+}
+
+/// A member of a cluster of the Go server that does not lead.
+#[rstest]
+#[case::run(&["run", "k", "--", "echo", "it is mine"], "it is mine\n")]
+#[case::at_once(&["run", "k", "--timeout", "0", "--", "echo", "it is mine"], "it is mine\n")]
+#[case::acquire(&["acquire", "k", "--ttl", "9", "--json"], "{")]
+fn the_next_server_is_asked_if_one_does_not_lead(#[case] words: &[&str], #[case] said: &str) {
+    let daemon = Daemon::start(&["--auto-release-on-disconnect=false"]);
+    // Several, because a client begins with any of them.
+    let followers = [(); 3].map(|()| {
+        scripted(|verb| match verb {
+            "ping" => "ok",
+            "name" => "error",
+            _ => "error_not_leader 192.0.2.1:6388",
+        })
+    });
+    let follower = followers.join(",");
+    let list = format!("{follower},{}", daemon.address);
+    let end = run(&mut bare(&[&["--any-of", &list], words].concat()));
+    assert!(end.code == 0 && end.out.starts_with(said), "{end:?}");
+    let alone = run(&mut bare(&[&["--any-of", &follower, "--patience", "1"], words].concat()));
+    let said = alone.out + &alone.err;
+    assert!(alone.code == 69 && said.contains("error_not_leader"), "{} {said}", alone.code);
+}
+
 /// Another HTTP server on that port knows nothing of locks, whatever their names.
 #[rstest]
 #[case(&["force-release", "k"])]
