@@ -19,7 +19,7 @@ typeset -g _dflockd_table='- --host . address or host name to listen on
 - --max-connections-per-ip . limit of connections from one address; 0 for none
 - --read-timeout . seconds that a client may take for one line, or be silent between requests
 - --write-timeout . seconds that a client may take to accept one reply; 0 for no limit
-- --shutdown-timeout . seconds that clients may stay after SIGTERM or SIGINT; 0 for no limit
+- --shutdown-timeout . seconds that clients may stay after SIGTERM or SIGINT; 0 for no limit; a leader on etcd does not wait
 - --auto-release-on-disconnect - release the holds of a connection when it closes
 - --disconnect-grace . seconds that a hold stays after its connection closed, so that the client can reconnect and renew it
 - --tls-cert FILE certificate chain (PEM); needs --tls-key

@@ -106,7 +106,6 @@ fn a_watcher_sees_each_leader_with_its_name_and_value() {
 #[rstest]
 #[case::nothing_seen("60", "10.0.0.1:80")]
 #[case::another_tag("60 0123456789abcdef", "10.0.0.1:80")]
-#[case::no_tag_of_ours("60 x", "10.0.0.1:80")]
 #[case::only_looks("0", "10.0.0.1:80")]
 fn a_new_watcher_gets_the_present_state_at_once(#[case] arg: &str, #[case] value: &str) {
     let daemon = Daemon::start(&[]);
