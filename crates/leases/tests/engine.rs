@@ -684,7 +684,7 @@ mod engine {
             acquire(&mut engine, at_second(second), *conn, "busy", 1, 33);
         }
         let busy = Key::new(b"busy").unwrap();
-        let view = engine.view(at_second(4), busy, 10).unwrap();
+        let view = engine.view(at_second(4), busy, 0..10, 0..10).unwrap();
         assert_eq!((view.name.as_slice(), view.limit), (b"busy".as_slice(), 1));
         assert_eq!((view.held, view.waiters), (1, 2));
         let [holder] = &view.holders[..] else { panic!("{view:?}") };
@@ -698,11 +698,11 @@ mod engine {
     fn an_idle_or_unknown_key_is_not_viewed() {
         let mut engine = engine();
         let (conn, key) = (engine.connect(1), Key::new(b"k").unwrap());
-        assert_eq!(engine.view(at(0), key, 10), None);
+        assert_eq!(engine.view(at(0), key, 0..10, 0..10), None);
         let grant = granted(acquire(&mut engine, at(0), conn, "k", 1, 33));
-        assert!(engine.view(at(0), key, 10).is_some());
+        assert!(engine.view(at(0), key, 0..10, 0..10).is_some());
         release(&mut engine, at(0), conn, "k", grant.token);
-        assert_eq!(engine.view(at(0), key, 10), None);
+        assert_eq!(engine.view(at(0), key, 0..10, 0..10), None);
     }
 
     /// A grant, a renewal and the end of a hold, and a second engine that continues with the record.
@@ -724,7 +724,7 @@ mod engine {
         let mut recovered = Recovered::default();
         recovered.holds = vec![kept.clone()];
         recovered.restore(at(7), &mut second);
-        let view = second.view(at(7), key, 9).unwrap();
+        let view = second.view(at(7), key, 0..9, 0..9).unwrap();
         assert_eq!((view.held, view.holders[0].left_micros), (1, Some(kept.left_micros)));
         assert!(view.holders[0].is_reader);
         assert_eq!(second.sight(at(7), key).unwrap().label.as_deref(), kept.label.as_ref());

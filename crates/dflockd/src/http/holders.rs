@@ -1,30 +1,16 @@
 //! The roster as JSON.
 
-use crate::server::{Numbers, Roster, push_key};
-
-/// The approximate length of the longest body. Further keys are left out, and the body says so.
-const MOST_BYTES: usize = 512 * 1024;
+use crate::server::{Numbers, Roster};
 
 /// `keys` has `shown` of the `matching` keys in use, those with the longest queues first. Each key has some of its
 /// `held` holders, the longest hold first, and the first of its `waiters` waiters. Connections have the numbers of
 /// `stats` and the log.
 pub(super) fn body(numbers: &Numbers, roster: &Roster) -> String {
-    let mut entries = String::new();
-    let mut shown = 0;
-    for (view, addresses) in &roster.keys {
-        if entries.len() >= MOST_BYTES {
-            break;
-        }
-        if shown > 0 {
-            entries.push(',');
-        }
-        shown += 1;
-        push_key(&mut entries, view, addresses);
-    }
+    let Roster { entries, shown, matching } = roster;
     let census = &numbers.census;
     format!(
         "{{\"version\":\"{}\",\"uptime_s\":{},\"draining\":{},\"connections\":{},\
-         \"keys_in_use\":{},\"holders\":{},\"waiters\":{},\"matching\":{},\"shown\":{shown},\
+         \"keys_in_use\":{},\"holders\":{},\"waiters\":{},\"matching\":{matching},\"shown\":{shown},\
          \"keys\":[{entries}]}}",
         env!("CARGO_PKG_VERSION"),
         numbers.uptime.as_secs(),
@@ -33,6 +19,5 @@ pub(super) fn body(numbers: &Numbers, roster: &Roster) -> String {
         census.locks.in_use + census.semaphores.in_use,
         census.locks.holders + census.semaphores.holders,
         census.locks.waiters + census.semaphores.waiters,
-        roster.matching,
     )
 }

@@ -10,6 +10,8 @@ pub(super) const DEFAULT_KEYS: usize = 200;
 pub(super) const MAX_KEYS: usize = 1000;
 /// The most holders, and the most waiters, shown of each key.
 pub(super) const MAX_PARTIES: usize = 20;
+/// The approximate length of the longest list of keys. Further keys are left out, and the body says so.
+const MOST_BYTES: usize = 512 * 1024;
 
 /// Parses a query. Each name may come once, and no others, so that a misspelt name is noticed.
 pub(super) fn wanted(query: Option<&str>) -> Result<Wanted, Fault> {
@@ -32,7 +34,7 @@ pub(super) fn wanted(query: Option<&str>) -> Result<Wanted, Fault> {
     }
     let keys = limit.map_or(Some(DEFAULT_KEYS), |digits| number(&digits));
     let keys = keys.filter(|&keys| keys <= MAX_KEYS).ok_or(Fault::BadRequest)?;
-    Ok(Wanted { part, keys, parties: MAX_PARTIES })
+    Ok(Wanted { part, keys, parties: MAX_PARTIES, bytes: MOST_BYTES })
 }
 
 /// `key=KEY` and nothing else.
@@ -96,7 +98,7 @@ mod tests {
         #[case] part: &[u8],
         #[case] keys: usize,
     ) {
-        let want = Wanted { part: part.to_vec(), keys, parties: MAX_PARTIES };
+        let want = Wanted { part: part.to_vec(), keys, parties: MAX_PARTIES, bytes: MOST_BYTES };
         assert_eq!(wanted(query), Ok(want));
     }
 

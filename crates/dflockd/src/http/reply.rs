@@ -3,7 +3,7 @@
 //! The page may run only the one script of this server. No answer may be stored, framed, or taken for another
 //! type.
 
-use crate::server::{Pace, Shared};
+use crate::server::Shared;
 use http_body_util::channel::{Channel, Sender};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
@@ -113,15 +113,12 @@ pub(super) fn page(body: impl Into<Bytes>) -> Response<ReplyBody> {
 }
 
 /// The body of `stats`, however long.
-pub(super) async fn stats(
-    handle: &Arc<Shared>,
-    pace: &Arc<Pace>,
-) -> Result<Response<ReplyBody>, Failed> {
-    Ok(match next_piece(handle, pace, StatsCursor::default()).await? {
+pub(super) async fn stats(handle: &Arc<Shared>) -> Result<Response<ReplyBody>, Failed> {
+    Ok(match next_piece(handle, StatsCursor::default()).await? {
         (body, None) => whole(StatusCode::OK, JSON, body),
         first => {
             let (sender, body) = Channel::new(1);
-            tokio::spawn(send_pieces(Arc::clone(handle), Arc::clone(pace), first, sender));
+            tokio::spawn(send_pieces(Arc::clone(handle), first, sender));
             build(StatusCode::OK, JSON, body.boxed_unsync())
         }
     })
@@ -131,14 +128,10 @@ pub(super) async fn stats(
 type Piece = (Bytes, Option<StatsCursor>);
 
 /// The next piece, when it may be told.
-async fn next_piece(
-    handle: &Shared,
-    pace: &Pace,
-    mut cursor: StatsCursor,
-) -> Result<Piece, Failed> {
+async fn next_piece(handle: &Shared, mut cursor: StatsCursor) -> Result<Piece, Failed> {
     let mut piece = String::new();
     loop {
-        let progress = pace.step(|| handle.stats_piece(&mut cursor, &mut piece)).await;
+        let progress = handle.pace.step(|| handle.stats_piece(&mut cursor, &mut piece)).await;
         // Reading through the entries of other sections may give no bytes for a long time.
         if progress == Progress::Done || piece.len() >= PIECE_BYTES {
             handle.recorded().await?;
@@ -150,13 +143,12 @@ async fn next_piece(
 /// Makes each further piece when the last but one was taken, until the client has left.
 async fn send_pieces(
     handle: Arc<Shared>,
-    pace: Arc<Pace>,
     (mut piece, mut rest): Piece,
     mut sender: Sender<Bytes, io::Error>,
 ) {
     while sender.send_data(piece).await.is_ok() {
         let Some(cursor) = rest else { return };
-        match next_piece(&handle, &pace, cursor).await {
+        match next_piece(&handle, cursor).await {
             Ok(next) => (piece, rest) = next,
             Err(Failed) => return sender.abort(io::Error::other("holds cannot be recorded")),
         }

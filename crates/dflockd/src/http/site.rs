@@ -5,7 +5,7 @@ use super::reply::{self, Fault, JSON, ReplyBody, STATUSES};
 use super::route::{self, Route};
 use super::seats::Seats;
 use super::{holders, metrics, query};
-use crate::server::{Pace, Readiness, Shared, of_handshake};
+use crate::server::{Readiness, Shared, of_handshake};
 use hyper::Response;
 use hyper::body::Body;
 use hyper::http::StatusCode;
@@ -32,7 +32,6 @@ pub(super) struct Site {
     pub(super) handle: Arc<Shared>,
     pub(super) reach: Reach,
     pub(super) seats: Arc<Seats>,
-    pace: Arc<Pace>,
     answers: [AtomicU64; STATUSES.len()],
     /// When a failed TLS handshake was last logged.
     complained: Mutex<Option<Instant>>,
@@ -41,8 +40,7 @@ pub(super) struct Site {
 impl Site {
     pub(super) fn new(handle: Arc<Shared>, reach: Reach, seats: Arc<Seats>) -> Self {
         let answers = STATUSES.map(|_| AtomicU64::new(0));
-        let pace = Arc::new(Pace::new());
-        Self { handle, reach, seats, pace, answers, complained: Mutex::default() }
+        Self { handle, reach, seats, answers, complained: Mutex::default() }
     }
 
     /// Logs a failed TLS handshake; at most one in [`COMPLAINT_PAUSE`], because any client can cause it.
@@ -110,7 +108,7 @@ impl Site {
             Route::Page => self.page(),
             Route::Fixed(content_type, body) => reply::whole(OK, content_type, body),
             Route::Ready => ready(self.handle.readiness()),
-            Route::Stats => reply::stats(&self.handle, &self.pace).await?,
+            Route::Stats => reply::stats(&self.handle).await?,
             Route::Holders => self.holders(query, self.is_asked_by_draining(head)).await?,
             Route::Release => self.release(query).await?,
             Route::Kick => {
@@ -144,7 +142,7 @@ impl Site {
         query: Option<&str>,
         is_draining: bool,
     ) -> Result<Response<ReplyBody>, Fault> {
-        let roster = self.handle.roster(&self.pace, &query::wanted(query)?).await;
+        let roster = self.handle.roster(&query::wanted(query)?).await;
         let mut numbers = self.handle.numbers();
         numbers.draining |= is_draining;
         let body = holders::body(&numbers, &roster);

@@ -10,7 +10,7 @@ use super::link::stream::LinkStream;
 use super::transport::{Peer, Transport};
 use frames::Rest;
 use leases::journal::{Failed, Mark};
-use leases::wire::{self, Fault, StatsCursor, Watch};
+use leases::wire::{self, Fault, Watch};
 use leases::{Answer, AutoRelease, ConnId, Moment, Progress, Refusal, Seconds, Token};
 use std::cell::RefCell;
 use std::convert::Infallible;
@@ -459,21 +459,45 @@ impl Connection {
         Some(Ok(()))
     }
 
-    /// Sends a `stats` body in pieces, the first one in the same write as `ok`.
-    async fn report(&mut self, mut cursor: StatsCursor) -> Result<(), End> {
-        self.is_in_body = true;
-        while self.push_stats(&mut cursor) != Progress::Done {
+    /// Sends a body in pieces, the first one in the same write as `ok`. Each is made in a short step, at the pace of
+    /// everything that reads the table of keys.
+    async fn report(
+        &mut self,
+        mut piece: impl FnMut(&Shared, &mut String) -> Progress,
+    ) -> Result<(), End> {
+        let shared = Arc::clone(&self.shared);
+        loop {
+            let progress = shared.pace.step(|| self.push_piece(&mut piece)).await?;
             self.send().await?;
-            yield_now().await;
-            // Otherwise the rest would be that of another term.
-            if self.shared.core().is_over(self.id) {
-                return Err(self.send_away());
+            if progress == Progress::Done {
+                break;
             }
         }
-        self.send().await?;
         self.is_in_body = false;
         self.restart_reading(self.shared.now());
         Ok(())
+    }
+
+    /// Appends the next piece of a body.
+    fn push_piece(
+        &mut self,
+        piece: &mut impl FnMut(&Shared, &mut String) -> Progress,
+    ) -> Result<Progress, End> {
+        // Otherwise the rest would be that of another term.
+        if self.shared.core().is_over(self.id) {
+            return Err(self.send_away());
+        }
+        let mut text = String::new();
+        let progress = piece(&self.shared, &mut text);
+        self.rests_on = self.shared.core().recording.mark();
+        if !std::mem::replace(&mut self.is_in_body, true) {
+            self.output.extend_from_slice(wire::status::OK_BODY);
+        }
+        self.output.extend_from_slice(text.as_bytes());
+        if progress == Progress::Done {
+            self.output.push(b'\n');
+        }
+        Ok(progress)
     }
 
     /// Tells the client why its connection ends.

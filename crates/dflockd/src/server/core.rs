@@ -7,19 +7,22 @@ mod shared;
 mod watching;
 
 use super::access::Penalties;
+use super::key_json::Seen;
 use super::mint::ServerMint;
 use super::settings::Settings;
 use connections::Connections;
 use leases::journal::Failed;
 use leases::wire::Fault;
 use leases::{
-    AutoRelease, ConnId, Effect, Engine, Key, KeyView, Label, Moment, Party, Refusal, Request,
-    Seconds, Verdict,
+    AutoRelease, ConnId, Effect, Engine, Key, Label, Moment, Party, Refusal, Request, Seconds,
+    Verdict,
 };
 use recording::Recording;
 pub(crate) use shared::{Numbers, Shared};
+pub(super) use shared::{PARTIES_PER_TURN, PLACES_PER_TURN};
 use std::hash::RandomState;
 use std::net::IpAddr;
+use std::ops::Range;
 use std::sync::Arc;
 use tokio::sync::Notify;
 use watching::{WOKEN_PER_TURN, Watchers};
@@ -84,15 +87,16 @@ impl Readiness {
     }
 }
 
-/// One key, if it is in use, with at most so many holders and waiters, and the addresses of these, first of the holders.
-/// A client of a Unix socket has none, and nothing is known of one whose connection is gone.
-pub(super) fn view(
+/// One key, if it is in use, with the holders and waiters at these places, and their addresses. A client of a Unix socket
+/// has none, and nothing is known of one whose connection is gone.
+fn view(
     core: &Core,
     now: Moment,
     key: Key<'_>,
-    most_parties: usize,
-) -> Option<(KeyView, Vec<Option<IpAddr>>)> {
-    let view = core.engine.view(now, key, most_parties)?;
+    holders: Range<usize>,
+    waiting: Range<usize>,
+) -> Option<Seen> {
+    let view = core.engine.view(now, key, holders, waiting)?;
     let address = |party: &Party| core.connections.address(party.conn?);
     let addresses = view.holders.iter().chain(&view.waiting).map(address).collect();
     Some((view, addresses))

@@ -21,9 +21,7 @@ mod transport;
 
 pub(crate) use self::core::{Numbers, Readiness, Shared, Tallies};
 pub(crate) use access::{Access, AuthToken};
-pub(crate) use key_json::push_key;
 pub(crate) use listener::Listener;
-pub(crate) use pace::Pace;
 pub(crate) use roster::{Roster, Wanted};
 pub(crate) use settings::Settings;
 pub(crate) use state::{StateDir, Synced};

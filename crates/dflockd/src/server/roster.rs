@@ -1,18 +1,14 @@
 //! The roster for people: holders with times, and waiters. Reads the table in small steps, between which others are
 //! served, so no request of a lock client waits for it.
 
-use super::core::{Shared, view};
-use super::pace::Pace;
-use leases::{Cursor, Key, KeyLine, KeyView, Progress};
+use super::core::{PARTIES_PER_TURN, PLACES_PER_TURN, Shared};
+use leases::{Cursor, Key, KeyLine, Progress};
 use memchr::memmem::Finder;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::net::IpAddr;
 use std::ops::ControlFlow;
 
-/// The number of places of the table that are read in one step, which takes some 10 to 50 microseconds.
-const PLACES_PER_STEP: u32 = 512;
-/// The number of keys that are shown in one step.
+/// The most keys that are shown in one step.
 const VIEWS_PER_STEP: usize = 16;
 
 /// A request for the roster.
@@ -24,13 +20,17 @@ pub(crate) struct Wanted {
     pub keys: usize,
     /// The most holders, and the most waiters, to show of each key.
     pub parties: usize,
+    /// Keys are left out when those before them have taken this many bytes.
+    pub bytes: usize,
 }
 
 /// Some keys in use, those with the longest queues first. If the table is large, it does not show one moment.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Roster {
-    /// The keys shown, with the addresses of their clients.
-    pub keys: Vec<(KeyView, Vec<Option<IpAddr>>)>,
+    /// The keys shown, as JSON objects with commas between them.
+    pub entries: String,
+    /// Their number.
+    pub shown: usize,
     /// The number of keys in use that match, shown or not.
     pub matching: usize,
 }
@@ -61,8 +61,8 @@ impl Picked {
 }
 
 impl Shared {
-    /// The roster, at that pace.
-    pub(crate) async fn roster(&self, pace: &Pace, wanted: &Wanted) -> Roster {
+    /// The roster.
+    pub(crate) async fn roster(&self, wanted: &Wanted) -> Roster {
         let part = wanted.part.to_ascii_lowercase();
         let finder = Finder::new(&part);
         let (mut roster, mut picked, mut cursor) =
@@ -83,14 +83,36 @@ impl Shared {
                 ControlFlow::Continue(())
             };
             let now = self.now();
-            self.core().engine.look_over(now, &mut cursor, PLACES_PER_STEP, note)
+            self.core().engine.look_over(now, &mut cursor, PLACES_PER_TURN, note)
         };
-        while pace.step(&mut look).await != Progress::Done {}
-        for names in picked.keys().chunks(VIEWS_PER_STEP) {
-            let show = |key| view(&self.core(), self.now(), key, wanted.parties);
-            let views = names.iter().filter_map(|name| Key::new(name).and_then(show));
-            pace.step(|| roster.keys.extend(views)).await;
-        }
+        while self.pace.step(&mut look).await != Progress::Done {}
+        let (mut names, mut report) = (picked.keys().into_iter(), None);
+        let mut show = || {
+            let mut room = PARTIES_PER_TURN;
+            for _ in 0..VIEWS_PER_STEP {
+                if room == 0 {
+                    break;
+                }
+                if report.is_none() {
+                    if roster.entries.len() >= wanted.bytes {
+                        return Progress::Done;
+                    }
+                    let Some(name) = names.next() else { return Progress::Done };
+                    // A key that is no longer in use is left out.
+                    report = Key::new(&name).and_then(|key| self.key_report(key, wanted.parties));
+                    if report.is_some() {
+                        roster.entries.push_str(if roster.shown > 0 { "," } else { "" });
+                        roster.shown += 1;
+                    }
+                }
+                let Some(begun) = &mut report else { continue };
+                if self.key_piece(begun, &mut room, &mut roster.entries) == Progress::Done {
+                    report = None;
+                }
+            }
+            Progress::More
+        };
+        while self.pace.step(&mut show).await != Progress::Done {}
         roster
     }
 }
@@ -108,7 +130,7 @@ mod tests {
     #[test]
     fn a_great_table_is_read_in_small_steps() {
         const KEYS: usize = 5000;
-        const STEPS: usize = KEYS / PLACES_PER_STEP as usize + KEYS / VIEWS_PER_STEP;
+        const STEPS: usize = KEYS / PLACES_PER_TURN as usize + KEYS / VIEWS_PER_STEP;
         let mut settings = Settings::default();
         settings.caps.max_locks = KEYS;
         let shared = Shared::new(settings);
@@ -120,17 +142,17 @@ mod tests {
             }
         }
         let mut runtime = tokio::runtime::Builder::new_current_thread();
-        let (pace, mut turns) = (Pace::new(), 0);
-        let wanted = Wanted { part: Vec::new(), keys: KEYS, parties: 1 };
+        let mut turns = 0;
+        let wanted = Wanted { part: Vec::new(), keys: KEYS, parties: 1, bytes: usize::MAX };
         let roster = runtime.enable_time().build().unwrap().block_on(async {
-            let mut roster = pin!(shared.roster(&pace, &wanted));
+            let mut roster = pin!(shared.roster(&wanted));
             poll_fn(|cx| {
                 turns += 1;
                 roster.as_mut().poll(cx)
             })
             .await
         });
-        assert_eq!((roster.matching, roster.keys.len()), (KEYS, KEYS));
+        assert_eq!((roster.matching, roster.shown), (KEYS, KEYS));
         assert!(turns > STEPS, "{turns}");
         let (mut cursor, mut text, mut longest, mut pieces) =
             (StatsCursor::default(), String::new(), 0, 0);

@@ -10,7 +10,7 @@ use super::request::{ConnId, Progress};
 use super::state::{Holder, State, Waiter};
 use super::table::Id;
 use super::terms::{Key, Moment};
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
 /// One key in use.
@@ -122,9 +122,16 @@ impl Engine {
         if *place >= keys.places() { Progress::Done } else { Progress::More }
     }
 
-    /// A key with at most `most` holders and waiters; `None` if it is no longer in use.
+    /// A key with these of its holders, counted from the latest, and of its waiters, counted from the next to be served;
+    /// `None` if it is no longer in use. Takes time for every place up to the end of a range.
     #[must_use]
-    pub fn view(&self, now: Moment, key: Key<'_>, most: usize) -> Option<KeyView> {
+    pub fn view(
+        &self,
+        now: Moment,
+        key: Key<'_>,
+        holders: Range<usize>,
+        waiting: Range<usize>,
+    ) -> Option<KeyView> {
         let Self(state) = self;
         let entry = &state.keys[state.keys.find(key)?];
         let holder = |id| {
@@ -154,8 +161,15 @@ impl Engine {
             limit: entry.limit.count(),
             held: entry.holders.len(),
             waiters: entry.queue.len(),
-            holders: entry.holders.iter().rev().map(holder).take(most).collect(),
-            waiting: entry.queue.iter().map(waiter).take(most).collect(),
+            holders: entry
+                .holders
+                .iter()
+                .rev()
+                .take(holders.end)
+                .skip(holders.start)
+                .map(holder)
+                .collect(),
+            waiting: entry.queue.iter().take(waiting.end).skip(waiting.start).map(waiter).collect(),
         })
     }
 

@@ -2,13 +2,13 @@
 
 use super::{Connection, End, REPLY_BYTES};
 use crate::server::access::Scope;
-use crate::server::core::view;
-use crate::server::key_json::push_key;
+use crate::server::core::PARTIES_PER_TURN;
+use crate::server::key_json::KeyReport;
 #[cfg(feature = "etcd")]
 use crate::server::link::COMMAND;
 use leases::journal::Failed;
 use leases::wire::{self, Fault, LineCaps, MAX_NAME_BYTES, Request, Scan, StatsCursor, status};
-use leases::{Answer, AutoRelease, Key, KeyView, Label, Progress, Refusal, Seconds, Verdict};
+use leases::{Answer, AutoRelease, Key, Label, Refusal, Seconds, Verdict};
 use std::sync::Arc;
 
 /// The most holders, and the most waiters, that `stats` shows of one key.
@@ -110,10 +110,10 @@ impl Connection {
                 self.say(status::HELLO);
             }
             Request::Stats { has_names } => {
-                return Box::pin(self.report(StatsCursor::new(has_names))).await;
+                return Box::pin(self.report_keys(StatsCursor::new(has_names))).await;
             }
             Request::KeyStats(key) if !scope.has(key.bytes()) => self.say(status::ERROR_AUTH),
-            Request::KeyStats(key) => self.push_key_stats(key),
+            Request::KeyStats(key) => return Box::pin(self.report_key(key)).await,
             Request::Name(name) => {
                 self.relabel(name.get(..MAX_NAME_BYTES).unwrap_or(name), |label| &mut label.name)
             }
@@ -200,35 +200,21 @@ impl Connection {
         }
     }
 
-    /// Appends the reply to `stats` for one key; a key that nobody holds or waits for is shown so.
-    fn push_key_stats(&mut self, key: Key<'_>) {
-        let found = view(&self.shared.core(), self.shared.now(), key, MOST_PARTIES);
-        let (view, addresses) = found.unwrap_or_else(|| {
-            let (name, limit) = (key.bytes().to_vec(), 1);
-            let (holders, waiting) = (Vec::new(), Vec::new());
-            (KeyView { name, limit, held: 0, waiters: 0, holders, waiting }, Vec::new())
-        });
-        let mut body = String::new();
-        push_key(&mut body, &view, &addresses);
-        self.rests_on = self.shared.core().recording.mark();
-        self.output.extend_from_slice(status::OK_BODY);
-        self.output.extend_from_slice(body.as_bytes());
-        self.say(b"\n");
+    /// Answers `stats`.
+    async fn report_keys(&mut self, mut cursor: StatsCursor) -> Result<(), End> {
+        self.report(|shared, out| shared.stats_piece(&mut cursor, out)).await
     }
 
-    /// Appends the next piece of a `stats` body.
-    pub(super) fn push_stats(&mut self, cursor: &mut StatsCursor) -> Progress {
-        let (mut piece, is_first) = (String::new(), !cursor.has_begun());
-        let progress = self.shared.stats_piece(cursor, &mut piece);
-        self.rests_on = self.shared.core().recording.mark();
-        if is_first && cursor.has_begun() {
-            self.output.extend_from_slice(status::OK_BODY);
-        }
-        self.output.extend_from_slice(piece.as_bytes());
-        if progress == Progress::Done {
-            self.output.push(b'\n');
-        }
-        progress
+    /// Answers `stats` for one key; a key that nobody holds or waits for is shown so.
+    async fn report_key(&mut self, key: Key<'_>) -> Result<(), End> {
+        let mut report = None;
+        self.report(|shared, out| {
+            let found = || shared.key_report(key, MOST_PARTIES);
+            let report =
+                report.get_or_insert_with(|| found().unwrap_or_else(|| KeyReport::idle(key)));
+            shared.key_piece(report, &mut { PARTIES_PER_TURN }, out)
+        })
+        .await
     }
 
     /// Changes a part of the label of the connection.

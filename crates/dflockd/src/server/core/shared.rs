@@ -1,10 +1,12 @@
 //! What all tasks of a server share: the core, the clock, the secrets, the shutdown. Signals and HTTP use it to control
 //! a running server.
 
-use super::{Core, Readiness, Tallies};
+use super::{Core, Readiness, Tallies, view};
 use crate::server::access::Access;
+use crate::server::key_json::KeyReport;
 #[cfg(feature = "etcd")]
 use crate::server::link::place::Standby;
+use crate::server::pace::Pace;
 use crate::server::settings::Settings;
 use crate::server::tls::Tls;
 use crate::server::transport::Peer;
@@ -19,8 +21,10 @@ use tokio::sync::{Notify, watch};
 
 /// The number of bytes of a `stats` body that are made in one turn.
 const STATS_PIECE_BYTES: usize = 16 * 1024;
-/// The number of places of the table that are read for it in one turn.
-const STATS_PLACES: u32 = 2048;
+/// The number of places of the table that are read in one turn, which takes some 10 to 50 microseconds.
+pub(in crate::server) const PLACES_PER_TURN: u32 = 512;
+/// The number of holders and waiters that are shown in one turn, which takes some 50 to 100 microseconds.
+pub(in crate::server) const PARTIES_PER_TURN: usize = 64;
 
 /// See the module.
 pub(crate) struct Shared {
@@ -30,6 +34,8 @@ pub(crate) struct Shared {
     /// The secrets that a new connection must show, and its TLS settings. Both may change while the server runs.
     open: Mutex<(Arc<Access>, Option<Tls>)>,
     kicked: watch::Sender<bool>,
+    /// The gate for everything that reads the table of keys.
+    pub(crate) pace: Pace,
     /// Notified when draining begins, when a connection has left, and when a standby has come.
     pub(in crate::server) changed: Notify,
     /// What this server knows of the others.
@@ -68,6 +74,7 @@ impl Shared {
             settings,
             start,
             kicked: watch::Sender::new(false),
+            pace: Pace::new(),
             changed: Notify::new(),
             #[cfg(feature = "etcd")]
             standby: Standby::new(),
@@ -274,12 +281,29 @@ impl Shared {
         }
     }
 
+    /// A key in use, to be shown with at most so many holders and so many waiters.
+    pub(in crate::server) fn key_report(&self, key: Key<'_>, most: usize) -> Option<KeyReport> {
+        let (now, core) = (self.now(), self.core());
+        view(&core, now, key, 0..0, 0..0).map(|(view, _)| KeyReport::new(view, most))
+    }
+
+    /// Appends the next piece of a key's object, with at most `room` holders and waiters, which are subtracted from it.
+    pub(in crate::server) fn key_piece(
+        &self,
+        report: &mut KeyReport,
+        room: &mut usize,
+        out: &mut String,
+    ) -> Progress {
+        let (now, core) = (self.now(), self.core());
+        report.push(out, room, |key, holders, waiting| view(&core, now, key, holders, waiting))
+    }
+
     /// Appends the next piece of the `stats` body: JSON without `ok ` and newline, in pieces of about
     /// [`STATS_PIECE_BYTES`], between which others are to be served.
     pub(crate) fn stats_piece(&self, cursor: &mut StatsCursor, out: &mut String) -> Progress {
         let (now, core) = (self.now(), self.core());
         push_stats(out, STATS_PIECE_BYTES, cursor, core.connections.len(), |place, note| {
-            core.engine.look_over(now, place, STATS_PLACES, note)
+            core.engine.look_over(now, place, PLACES_PER_TURN, note)
         })
     }
 }
