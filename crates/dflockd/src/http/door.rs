@@ -2,18 +2,21 @@
 //! paths.
 
 use super::gate::Reach;
-use super::reply::{self, Fault};
-use super::seats::{Seat, Seats};
+use super::reply::{self, Fault, ReplyBody};
+use super::seats::{Answering, Seat, Seats};
 use super::site::Site;
 use crate::server::{Listener, Shared};
+use hyper::body::{Body, Bytes, Frame, SizeHint};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 #[cfg(target_os = "linux")]
 use socket2::SockRef;
 use std::convert::Infallible;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -21,7 +24,7 @@ use tokio::task::yield_now;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
-/// The most connections at the same time. For a further one, the connection that is silent for longest is closed.
+/// The most connections at the same time. For a further one, one is closed: see [`Seats`].
 const MAX_CONNECTIONS: usize = 64;
 /// The time for the TLS handshake, for the head of one request, and for silence between requests.
 const HEAD_TIME: Duration = Duration::from_secs(10);
@@ -88,14 +91,43 @@ fn connection() -> http1::Builder {
     builder
 }
 
+/// The body of an answer, which is under way until all of it has been taken.
+struct UnderWay {
+    body: ReplyBody,
+    _answering: Answering,
+}
+
+impl Body for UnderWay {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
 pub(super) async fn converse<S>(site: Arc<Site>, seat: Seat, stream: S)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
+    let seat = Arc::new(seat);
     let service = service_fn(|request| {
-        seat.touch();
-        let site = Arc::clone(&site);
-        async move { Ok::<_, Infallible>(site.answer(request).await) }
+        let (answering, site) = (seat.begin(), Arc::clone(&site));
+        async move {
+            let response = site.answer(request).await;
+            Ok::<_, Infallible>(response.map(|body| UnderWay { body, _answering: answering }))
+        }
     });
     if let Err(err) = connection().serve_connection(TokioIo::new(stream), service).await {
         tracing::debug!(%err, "HTTP connection ended");

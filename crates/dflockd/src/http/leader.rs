@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// The most requests of standbys at the same time; for a further one, the oldest is given up.
+/// The most requests of standbys at the same time; for a further one, one is given up: see [`Seats`].
 const MAX_REQUESTS: usize = 64;
 /// How long the leader may take to begin an answer.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -1,18 +1,32 @@
-//! The limit on HTTP connections. A new connection is always accepted: if there are too many, the one that
-//! made its last request longest ago is closed. So a flood of silent connections closes only its own, and a
-//! client that asks gets an answer.
+//! The limit on HTTP connections. A new connection is always accepted: if there are too many, one that never made a request
+//! is closed; if there is none, one that waits for its next request; and one that is being answered only if all are. Of
+//! equal ones it is the one whose state changed longest ago. So a flood of silent connections closes only its own, and a
+//! client that asks gets its whole answer.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::task::AbortHandle;
+
+/// Which connections are closed first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Rank {
+    /// It has made no request yet.
+    NeverAsked,
+    /// Between two requests.
+    Idle,
+    /// Its request came, and its answer is not complete.
+    Answering,
+}
+
+/// The order in which connections are closed: the rank, and when it began.
+type Place = (Rank, u64);
 
 #[derive(Debug, Default)]
 struct Table {
     /// Grows with every event.
     clock: u64,
-    /// What serves each connection, by its last event: the first is silent for longest.
-    tasks: BTreeMap<u64, AbortHandle>,
+    /// What serves each connection: the first is closed first.
+    tasks: BTreeMap<Place, AbortHandle>,
     accepted: u64,
     pushed_out: u64,
 }
@@ -28,7 +42,22 @@ pub(super) struct Seats {
 #[derive(Debug)]
 pub(super) struct Seat {
     seats: Arc<Seats>,
-    last_used: AtomicU64,
+    place: Mutex<Place>,
+}
+
+/// An answer that is under way, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Answering {
+    seat: Arc<Seat>,
+    place: Place,
+}
+
+impl Table {
+    /// A place of this rank that begins now.
+    const fn place(&mut self, rank: Rank) -> Place {
+        self.clock += 1;
+        (rank, self.clock)
+    }
 }
 
 impl Seats {
@@ -40,23 +69,22 @@ impl Seats {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Serves a connection in a task of its own. If no seat is free, the connection that is silent for longest is closed.
+    /// Serves a connection in a task of its own, and closes another one if no seat is free.
     pub(super) fn spawn<F>(self: &Arc<Self>, serve: impl FnOnce(Seat) -> F)
     where
         F: Future<Output = ()> + Send + 'static,
     {
         let mut table = self.table();
         if table.tasks.len() >= self.most {
-            if let Some((_, silent)) = table.tasks.pop_first() {
-                silent.abort();
+            if let Some((_, least)) = table.tasks.pop_first() {
+                least.abort();
                 table.pushed_out += 1;
             }
         }
         table.accepted += 1;
-        table.clock += 1;
-        let now = table.clock;
-        let seat = Seat { seats: Arc::clone(self), last_used: now.into() };
-        table.tasks.insert(now, tokio::spawn(serve(seat)).abort_handle());
+        let place = table.place(Rank::NeverAsked);
+        let seat = Seat { seats: Arc::clone(self), place: place.into() };
+        table.tasks.insert(place, tokio::spawn(serve(seat)).abort_handle());
     }
 
     /// The number of connections now, of those accepted so far, and of those closed to make room.
@@ -67,19 +95,98 @@ impl Seats {
 }
 
 impl Seat {
-    /// Notes that a request came.
-    pub(super) fn touch(&self) {
-        let mut table = self.seats.table();
-        table.clock += 1;
-        let now = table.clock;
-        if let Some(task) = table.tasks.remove(&self.last_used.swap(now, Ordering::Relaxed)) {
-            table.tasks.insert(now, task);
+    /// Notes that a request came. Its answer is under way until what is returned is dropped.
+    pub(super) fn begin(self: &Arc<Self>) -> Answering {
+        Answering { seat: Arc::clone(self), place: self.change(Rank::Answering) }
+    }
+
+    fn place(&self) -> MutexGuard<'_, Place> {
+        self.place.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self, rank: Rank) -> Place {
+        let (mut table, mut place) = (self.seats.table(), self.place());
+        let next = table.place(rank);
+        if let Some(task) = table.tasks.remove(&std::mem::replace(&mut *place, next)) {
+            table.tasks.insert(next, task);
+        }
+        next
+    }
+}
+
+impl Drop for Answering {
+    fn drop(&mut self) {
+        // The next request may have come already.
+        let is_last = *self.seat.place() == self.place;
+        if is_last {
+            self.seat.change(Rank::Idle);
         }
     }
 }
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        self.seats.table().tasks.remove(self.last_used.get_mut());
+        let place = *self.place();
+        self.seats.table().tasks.remove(&place);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+    use std::cell::RefCell;
+    use std::future::pending;
+    use std::rc::Rc;
+
+    /// Some connections on as many seats; then one more comes.
+    #[rstest]
+    #[case::the_oldest_of_the_silent("...", 0)]
+    #[case::silent_before_idle("i.", 1)]
+    #[case::silent_before_answering("a.", 1)]
+    #[case::idle_before_answering("aai", 2)]
+    #[case::the_oldest_of_the_idle("aii", 1)]
+    #[case::the_oldest_of_all_that_are_answered("aa", 0)]
+    #[case::one_that_is_asked_again("bi", 1)]
+    fn the_least_makes_room(#[case] states: &str, #[case] closed: usize) {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            let seats = Seats::new(states.len());
+            let taken = Rc::new(RefCell::new(Vec::new()));
+            let enter = || {
+                seats.spawn(|seat| {
+                    let seat = Arc::new(seat);
+                    taken.borrow_mut().push(Arc::downgrade(&seat));
+                    async move {
+                        pending::<()>().await;
+                        drop(seat);
+                    }
+                });
+            };
+            states.chars().for_each(|_| enter());
+            let mut answers = Vec::new();
+            for (seat, state) in taken.borrow().iter().zip(states.chars()) {
+                let seat = seat.upgrade().unwrap();
+                match state {
+                    'a' => answers.push(seat.begin()),
+                    'i' => drop(seat.begin()),
+                    'b' => {
+                        // Two requests, one right behind the other.
+                        let first = seat.begin();
+                        answers.push(seat.begin());
+                        drop(first);
+                    }
+                    _ => {}
+                }
+            }
+            let seats_of = || seats.table().tasks.len();
+            let places = |table: &Table| table.tasks.keys().copied().collect::<Vec<_>>();
+            let before = places(&seats.table());
+            let last = *taken.borrow()[closed].upgrade().unwrap().place();
+            enter();
+            let after = places(&seats.table());
+            assert!(before.contains(&last) && !after.contains(&last), "{before:?} {after:?}");
+            assert_eq!((seats_of(), seats.numbers().2), (states.len(), 1));
+        });
     }
 }

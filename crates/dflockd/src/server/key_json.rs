@@ -173,19 +173,19 @@ mod tests {
     #[case::a_piece_of_both(1, PARTIES_PER_TURN as u64 - 1, 1000)]
     #[case::many(1000, 1000, 1000)]
     #[case::more_than_are_shown(300, 500, 100)]
-    fn lists_come_in_small_pieces(#[case] holders: u64, #[case] waiters: u64, #[case] most: usize) {
+    fn lists_come_in_small_pieces(#[case] holders: u64, #[case] waiters: u64, #[case] most: u64) {
         let shared = crowded(holders, waiters);
-        let pieces = pieces(&shared, most);
+        let pieces = pieces(&shared, usize::try_from(most).unwrap());
         let longest = pieces.iter().map(String::len).max().unwrap();
         assert!(longest < PARTIES_PER_TURN * 400, "{longest}");
-        let shown = most.min(holders as usize) + most.min(waiters as usize);
+        let shown = usize::try_from(most.min(holders) + most.min(waiters)).unwrap();
         assert!(pieces.len() <= shown / PARTIES_PER_TURN + 2, "{}", pieces.len());
         let object: serde_json::Value = serde_json::from_str(&pieces.concat()).unwrap();
         assert_eq!((&object["held"], &object["waiters"]), (&holders.into(), &waiters.into()));
         // Of the holders the latest, the longest hold first.
-        let first = holders - holders.min(most as u64) + 1;
+        let first = holders - holders.min(most) + 1;
         assert_eq!(serials(&object["holders"]), (first..=holders).collect::<Vec<_>>());
-        let last = holders + waiters.min(most as u64);
+        let last = holders + waiters.min(most);
         assert_eq!(serials(&object["queue"]), (holders + 1..=last).collect::<Vec<_>>());
     }
 

@@ -182,6 +182,25 @@ fn a_flood_of_half_open_connections_keeps_nobody_out() {
     until("no descriptor is left", || site.daemon.open_files() <= files + 1);
 }
 
+/// A client takes its answer slowly, and another one was slow with its next request, while silent ones come and go.
+#[test]
+fn an_answer_under_way_is_not_cut_off() {
+    let site = Site::start(&["--max-locks", "8000"]);
+    let _holder = site.hold((0..8000).map(|key| format!("{}{key:04}", "<".repeat(252))));
+    let (mut slow, mut idle) = (site.connect(), site.connect());
+    assert_eq!(ask_on(&mut idle, "/health").expect("it is served").status, 200);
+    let request = "GET /v1/stats HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    slow.write_all(request.as_bytes()).unwrap();
+    let mut first = [0; 1000];
+    slow.read_exact(&mut first).unwrap();
+    // Each of these comes in after those before it.
+    let mut flood: Vec<_> = (0..CONNECTIONS * 2).map(|_| site.connect()).collect();
+    flood.drain(..CONNECTIONS).for_each(|pushed_out| drop(to_end(pushed_out)));
+    assert_eq!(ask_on(&mut idle, "/health").expect("it is still there").status, 200);
+    let answer = to_end(slow);
+    assert!(answer.ends_with(b"\r\n0\r\n\r\n"), "{}", answer.len());
+}
+
 /// A client that asks again and again keeps its connection while silent ones come and go.
 #[test]
 fn a_connection_in_use_is_not_pushed_out() {
@@ -196,13 +215,17 @@ fn a_connection_in_use_is_not_pushed_out() {
             answer.text().contains(&all)
         });
     }
-    // One that does not ask any more has to go, long before its silence is too long; in the best of several, since a
-    // machine that stands still is as silent.
+    // One that does not ask any more has to go for others that have asked, long before its silence is too long; in the
+    // best of several, since a machine that stands still is as silent.
     assert!((0..5).any(|_| {
         let mut idle = site.connect();
         assert_eq!(ask_on(&mut idle, "/health").expect("a new one is served").status, 200);
         let since = Instant::now();
-        flood.extend((0..CONNECTIONS).map(|_| site.connect()));
+        flood.extend((0..CONNECTIONS).map(|_| {
+            let mut asked = site.connect();
+            assert_eq!(ask_on(&mut asked, "/health").expect("a new one is served").status, 200);
+            asked
+        }));
         to_end(idle);
         since.elapsed() < Duration::from_secs(9)
     }));
