@@ -11,7 +11,7 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use rstest::rstest;
 use testbed::{LIMIT, Process, Sandbox, User, comes, until};
@@ -224,23 +224,28 @@ fn a_lock_that_names_no_process_keeps_everybody_out(#[case] content: &str) {
     let mut own = ground.consumer(PORT, User::Alice);
     ground.sandbox.write("/run/lock/LCK..ttyW0", content, 0o644);
     // It is being written for as long as the test takes.
-    let file = File::options().write(true).open(ground.sandbox.path("/run/lock/LCK..ttyW0"));
-    file.unwrap().set_modified(SystemTime::now() + Duration::from_secs(3600)).unwrap();
+    let path = ground.sandbox.path("/run/lock/LCK..ttyW0");
+    let touch = || File::options().write(true).open(&path)?.set_modified(SystemTime::now());
     for call in ["test", "lock", "relock 0", "relock own", "relock 1", "unlock 0", "unlock own"] {
         let call = call.replace("own", &own.pid.to_string());
+        touch().unwrap();
         assert_eq!(own.call(&call), (-1, libc::EBUSY), "{call}");
     }
     for call in ["ttylock", "ttylocked", "ttyunlock"] {
+        touch().unwrap();
         assert_eq!(own.call(call), (-1, libc::EBUSY), "{call}");
     }
     for call in ["ttylock_helper", "ttylocked_helper", "ttyunlock_helper"] {
+        touch().unwrap();
         assert_eq!(own.call(call).0, 1, "{call}");
     }
     for words in [&["-l", PORT][..], &["-u", PORT], &[PORT]] {
+        touch().unwrap();
         assert_eq!(ground.lockdev(words, User::Alice), 1, "{words:?}");
     }
+    touch().unwrap();
     own.process.type_in("ttywait\n");
-    std::fs::remove_file(ground.sandbox.path("/run/lock/LCK..ttyW0")).unwrap();
+    std::fs::remove_file(&path).unwrap();
     own.process.expect("ttywait 0 ");
     own.asked += 1;
     assert_eq!(own.call("test"), (0, 0));
