@@ -44,6 +44,32 @@ print('ready', flush=True); input()";
     assert!(told.said("\"complete\":false"), "{told}");
 }
 
+/// The reading of a command line may take for ever. The name of the process is shown then, and nobody waits for more.
+#[rstest]
+#[case::who(&["who", PORT], 0)]
+#[case::list(&["list"], 0)]
+#[case::lock(&["lock", PORT], 1)]
+#[case::run(&["run", PORT, "--", "true"], 1)]
+#[case::ask(&["ask", "--timeout", "1", PORT], 1)]
+#[case::who_by_the_files(&["--direct", "who", PORT], 0)]
+#[ignore = "needs namespaces: tests/run"]
+fn a_process_whose_command_line_cannot_be_read(#[case] words: &[&str], #[case] code: i32) {
+    let bench = Bench::of(Bench::layout("0755", "lfpd:lfpd")).with_a_daemon();
+    bench.shell(User::Root, "mkdir /tmp/stuck").expect(0);
+    let script = ["/run/test/programs/stuck_memory.py", "/tmp/stuck"];
+    let mut holder = bench.command("/usr/bin/python3").args(script).spawn();
+    holder.expect("stuck");
+    let pid = holder.pid();
+    // The other thread waits for the address space a moment later.
+    let line = format!("/proc/{pid}/cmdline");
+    let hangs = || bench.command("timeout").args(["0.2", "cat", &line]).run().code() == 124;
+    until(LIMIT, || hangs().then_some(())).expect("reading hangs");
+    bench.plant(User::Root, "LCK..ttyW0", pid);
+    let told = bench.called(User::Root, words).run();
+    assert!(told.said(&pid.to_string()) && told.said("python3"), "{told}");
+    assert_eq!(told.code(), code, "{told}");
+}
+
 #[test]
 #[ignore = "needs namespaces: tests/run"]
 fn all_devices_in_one_list() {

@@ -53,8 +53,8 @@ pub use lock::backoff::Backoff;
 pub use lock::exclusive::{Closing, Duplicate, NoDuplicate};
 pub use lock::holder_records::Applicant;
 pub use lock::holders::{
-    Holder, Scheme, Standing, all_openers, has_open, held_by, opener, openers_of, serial_devices,
-    tell_exclusive,
+    Holder, Scheme, Standing, all_openers, has_open, held_by, one_line, opener, openers_of,
+    serial_devices, tell_exclusive,
 };
 pub use lock::names::is_lock_file;
 #[cfg(target_os = "linux")]

@@ -12,6 +12,7 @@ mod needs;
 mod paths;
 mod purity;
 mod sizes;
+mod sleepers;
 mod words;
 
 pub use circles::circles;
@@ -20,4 +21,5 @@ pub use house::{Breach, House, Source};
 pub use needs::needs;
 pub use purity::purity;
 pub use sizes::{heads, sizes};
+pub use sleepers::sleepers;
 pub use words::{Text, promises, words};

@@ -9,6 +9,7 @@ mod arguments;
 mod broker;
 mod calendar;
 mod clean;
+mod command_lines;
 mod denial;
 mod devices;
 mod examples;
@@ -49,6 +50,11 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
     if let Some((refusal, form)) = wrapcmd::take_over(arguments.iter().skip(1)) {
         return ExitCode::from(Output::new(form).refused(refusal));
+    }
+    if let Some(pids) = command_lines::asked(&arguments) {
+        // Without an answer the caller shows less.
+        let _ = command_lines::print(&pids);
+        return ExitCode::from(exit::DONE);
     }
     let _ = pidlockfile::catch_file_size_signal();
     let words = usage::parse(command(), &arguments, &WORDS_ELSEWHERE).map_err(with_advice);

@@ -1,6 +1,6 @@
 //! A holder as it is shown to people and programs.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -8,8 +8,12 @@ use pidlockfile::{Age, Pid};
 use wrapcmd::Value;
 
 use super::calendar::{local, utc};
+use super::command_lines::{self, Described};
 use super::printable::printable;
 use ttylock::{Holder, Standing, age};
+
+/// The longest part of a command line that is shown, in characters.
+const COMMAND_CHARS: usize = 200;
 
 /// A holder as it is shown; every text is printable.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,10 +31,12 @@ pub(super) fn rows(holders: &[Holder]) -> Vec<Row> {
     let now = SystemTime::now();
     let mut names: HashMap<u32, Option<String>> = HashMap::new();
     let mut name = |uid: u32| names.entry(uid).or_insert_with(|| user_name(uid)).clone();
+    let pids: BTreeSet<Pid> = holders.iter().filter_map(described_pid).collect();
+    let described = command_lines::of(&Vec::from_iter(pids));
     holders
         .iter()
         .map(|holder| Row {
-            holder: shown(holder),
+            holder: shown(holder, &described),
             file: holder.scheme.file().map(|path| printable(&path.to_string_lossy())),
             user: holder.user.and_then(&mut name),
             owner: holder
@@ -42,11 +48,22 @@ pub(super) fn rows(holders: &[Holder]) -> Vec<Row> {
         .collect()
 }
 
-/// The same, with texts that a terminal may show.
-fn shown(holder: &Holder) -> Holder {
+/// The process of a holder that has a name, so it lives.
+fn described_pid(holder: &Holder) -> Option<Pid> {
+    holder.pid.filter(|_| holder.command.is_some() && holder.standing != Standing::Stale)
+}
+
+/// The same, with texts that a terminal may show, and the whole command line instead of the name. A service may name
+/// processes of another container, so the name that goes with the command line must be the same.
+fn shown(holder: &Holder, described: &HashMap<Pid, Described>) -> Holder {
     let mut shown = holder.clone();
     shown.device = printable(&holder.device);
-    shown.command = holder.command.as_deref().map(printable);
+    let known = described_pid(holder).and_then(|pid| described.get(&pid));
+    let known = known.filter(|known| holder.command.as_ref() == Some(&known.name));
+    shown.command = match known {
+        Some(known) => Some(known.words.chars().take(COMMAND_CHARS).collect()),
+        None => holder.command.as_deref().map(printable),
+    };
     shown
 }
 

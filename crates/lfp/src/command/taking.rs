@@ -9,6 +9,7 @@ use pidlockfile::{Pid, process};
 
 use super::actions::{busy, came_of, done, done_or_why, still_open};
 use super::arguments::{AskedFor, Release};
+use super::command_lines;
 use super::outcome::Failure;
 use super::output::Output;
 use super::report::in_the_way;
@@ -128,18 +129,18 @@ fn why_nobody_yields(broker: &mut Broker, device: &DeviceName) -> Option<String>
         let start = how_to_start(&Address::default());
         return Some(format!("/dev/{device}: without the service no holder can yield\n  {start}"));
     }
-    let yields = holders.iter().any(|holder| may_yield(*holder));
+    let yields = may_yield(&holders);
     let text = "does not yield: it was not started by lfp run --yield-on";
     (!yields).then(|| format!("/dev/{device}: {} {text}", first.who()))
 }
 
-/// Whether the wrapper of a command has the option, or cannot be seen.
-fn may_yield(holder: Pid) -> bool {
-    let wrapper = process::parent(holder);
-    let words = wrapper.and_then(|parent| std::fs::read(format!("/proc/{parent}/cmdline")).ok());
-    words.filter(|words| !words.is_empty()).is_none_or(|words| {
-        words.split(|byte| *byte == 0).any(|word| word.starts_with(b"--yield-on"))
-    })
+/// Whether the wrapper of one of these commands has the option, or cannot be seen.
+fn may_yield(holders: &[Pid]) -> bool {
+    let wrappers: Vec<Pid> = holders.iter().filter_map(|pid| process::parent(*pid)).collect();
+    let described = command_lines::of(&wrappers);
+    let has_option = |words: &str| words.split(' ').any(|word| word.starts_with("--yield-on"));
+    let may = |pid: &Pid| described.get(pid).is_none_or(|wrapper| has_option(&wrapper.words));
+    wrappers.len() < holders.len() || wrappers.iter().any(may)
 }
 
 /// Tells a command by a signal that somebody waits for one of its devices: once for each time that

@@ -20,7 +20,7 @@ pub struct Holder {
     pub user: Option<u32>,
     /// The owner of the lock file, as a uid: often the user of the holder, but not if a service made the file.
     pub owner: Option<u32>,
-    /// The command line of the process, cleaned and cut; without one, what the lock file says.
+    /// The name of the process (proc(5), `comm`), in printable ASCII; without one, what the lock file says.
     pub command: Option<String>,
     /// When the lock file was written. The kernel does not tell when a flock was taken.
     pub since: Option<SystemTime>,

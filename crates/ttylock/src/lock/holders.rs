@@ -21,9 +21,6 @@ use super::open::{LOOKS, openers};
 use crate::device::name::DeviceName;
 use crate::device::node::{Node, follow};
 
-/// The longest part of a command line that is shown, in characters.
-const COMMAND_CHARS: usize = 200;
-
 impl Scheme {
     /// The scheme of a lock file with this name.
     pub(super) fn of_file(path: PathBuf) -> Self {
@@ -176,20 +173,24 @@ pub(super) fn without_lock_files(
     (holders, is_whole && openers.has_ended)
 }
 
-/// The command line of a process as one line of printable ASCII.
+/// The name of a process, as the kernel keeps it (proc(5), `comm`). The command line is not read: where it stands, the
+/// process may have put a page that takes for ever.
 #[must_use]
 pub(crate) fn command(pid: Pid) -> Option<String> {
-    let line = fs::read(format!("/proc/{pid}/cmdline")).ok().filter(|line| !line.is_empty());
-    let line = line.or_else(|| fs::read(format!("/proc/{pid}/comm")).ok())?;
-    let text: String = line
-        .iter()
-        .map(|byte| match byte {
-            0 | b'\n' => ' ',
-            byte => ascii(char::from(*byte)),
-        })
-        .take(COMMAND_CHARS)
-        .collect();
-    Some(text.trim_end().to_owned()).filter(|text| !text.is_empty())
+    let name = fs::read(format!("/proc/{pid}/comm")).ok()?;
+    Some(one_line(&name)).filter(|name| !name.is_empty())
+}
+
+/// What a process says of itself (`comm` and `cmdline`, proc(5)) as one line of printable ASCII: a space for each end
+/// of a word, none at the end.
+#[must_use]
+pub fn one_line(bytes: &[u8]) -> String {
+    let shown = |byte: &u8| match byte {
+        0 | b'\n' => ' ',
+        byte => ascii(char::from(*byte)),
+    };
+    let text: String = bytes.iter().map(shown).collect();
+    text.trim_end().to_owned()
 }
 
 #[cfg(test)]
@@ -229,7 +230,17 @@ mod tests {
     }
 
     #[test]
-    fn a_process_has_a_command_line() {
-        assert!(command(Pid::this()).is_some_and(|line| line.contains("ttylock")));
+    fn a_process_has_a_name() {
+        assert!(command(Pid::this()).is_some_and(|name| name.starts_with("ttylock")));
+    }
+
+    #[rstest]
+    #[case::name(b"cu\n", "cu")]
+    #[case::words(b"cu\0-l\0ttyS0\0", "cu -l ttyS0")]
+    #[case::no_word(b"cu\0\0-l\0", "cu  -l")]
+    #[case::hostile(b"\x1b[2J\xff\tx\0", "?[2J??x")]
+    #[case::nothing(b"", "")]
+    fn what_a_process_says_is_one_line(#[case] bytes: &[u8], #[case] line: &str) {
+        assert_eq!(one_line(bytes), line);
     }
 }

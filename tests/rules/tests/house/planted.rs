@@ -99,6 +99,16 @@ fn heads(#[case] text: &str) {
     assert_ne!(caught(rules::heads, &house, path), []);
 }
 
+#[rstest]
+#[case::a_path("fn f(pid: u32) { let _ = std::fs::read(format!(\"/proc/{pid}/cmdline\")); }", true)]
+#[case::a_name("const PLANTED: &str = \"environ\";", true)]
+#[case::another("fn f(pid: u32) { let _ = std::fs::read(format!(\"/proc/{pid}/comm\")); }", false)]
+fn what_may_sleep_for_another_process(#[case] planted: &str, #[case] is_caught: bool) {
+    let path = "crates/ttylock/src/lock/holders.rs";
+    let (house, _) = with(path, planted);
+    assert_eq!(!caught(rules::sleepers, &house, path).is_empty(), is_caught);
+}
+
 #[test]
 fn a_circle_across_modules_is_caught() {
     let (mut house, _) = with("src/protocol/line.rs", "use crate::serve::admission::planted;");
