@@ -283,8 +283,8 @@ fn the_former_holder_of_a_stale_lock_is_shown(#[case] start: fn(&Bench, User) ->
             let line = told.output().lines().nth(line).unwrap_or_default();
             line.split_whitespace().take(4).map(str::to_owned).collect()
         };
-        assert_eq!(columns(1), ["/dev/ttyW0", &pid, "alice", "stale"], "{told}");
-        assert_eq!(columns(2), ["/dev/ttyS9", "4000000", "(bob)", "stale"], "{told}");
+        assert_eq!(columns(1), ["/dev/ttyS9", "4000000", "(bob)", "stale"], "{told}");
+        assert_eq!(columns(2), ["/dev/ttyW0", &pid, "alice", "stale"], "{told}");
         let told = bench.lfp(User::Bob, &[route, &["--json", "who", "ttyS9"]].concat()).run();
         assert!(told.said("\"uid\":null,\"user\":null"), "{told}");
     }

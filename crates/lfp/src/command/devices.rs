@@ -44,7 +44,7 @@ impl<'a> Names<'a> {
         Self { dev_dir, udev_dir, links, by_id }
     }
 
-    /// Puts the holders of one device together, devices with living holders first. Each device that was
+    /// Puts the holders of one device together, devices with living holders first, free ones last. Each device that was
     /// asked for is there, even without holders.
     pub(super) fn group(&mut self, asked: &[DeviceName], holders: Vec<Holder>) -> Vec<Device> {
         let mut devices: Vec<Device> = Vec::new();
@@ -76,8 +76,7 @@ impl<'a> Names<'a> {
         for device in &mut devices {
             device.holders.sort_by_key(|holder| holder.standing != Standing::Alive);
         }
-        devices
-            .sort_by_key(|device| device.holders.iter().all(|it| it.standing != Standing::Alive));
+        devices.sort_by_key(Device::rank);
         devices
     }
 
@@ -129,6 +128,12 @@ impl<'a> Names<'a> {
 impl Device {
     fn named(name: String, exists: bool) -> Self {
         Self { name, exists, ..Self::default() }
+    }
+
+    /// Those with a living holder come first, then those with another one, then the free ones.
+    fn rank(&self) -> u8 {
+        let is_alive = self.holders.iter().any(|it| it.standing == Standing::Alive);
+        u8::from(!is_alive) + u8::from(self.holders.is_empty())
     }
 
     pub(super) fn is_held(&self) -> bool {
@@ -192,6 +197,20 @@ pub(super) fn serial_names(dev_dir: &Path) -> Vec<DeviceName> {
     names.filter_map(|name| DeviceName::parse(name.as_bytes()).ok()).collect()
 }
 
+/// Devices of the same rank by name, `ttyS2` before `ttyS10`.
+pub(super) fn sort_by_name(devices: &mut [Device]) {
+    devices.sort_by(|a, b| {
+        a.rank().cmp(&b.rank()).then_with(|| natural(&a.name).cmp(&natural(&b.name)))
+    });
+}
+
+/// What comes before the number at the end, and that number: without its zeros, the longer one is larger.
+fn natural(name: &str) -> (&str, usize, &str, &str) {
+    let stem = name.trim_end_matches(|c: char| c.is_ascii_digit());
+    let number = name.strip_prefix(stem).unwrap_or_default().trim_start_matches('0');
+    (stem, number.len(), number, name)
+}
+
 /// The device that a mistyped name may mean.
 pub(super) fn suggestion(dev_dir: &Path, name: &str) -> Option<String> {
     let nodes = serial_names(dev_dir).into_iter().map(|name| name.as_str().to_owned());
@@ -247,6 +266,38 @@ mod tests {
         let mut holder = Holder::new(words[0], scheme, standing);
         holder.pid = Pid::new(words[1].parse().unwrap());
         holder
+    }
+
+    #[test]
+    fn names_are_in_natural_order() {
+        let lock = |holder: Holder| Device { holders: vec![holder], ..Device::default() };
+        let mut devices: Vec<Device> = [
+            "ttyS10",
+            "ttyS2",
+            "ttyUSB0",
+            "ttyS02",
+            "rfcomm18446744073709551616",
+            "rfcomm9",
+            "modem",
+        ]
+        .map(|name| Device::named(name.to_owned(), true))
+        .into();
+        devices.push(Device { name: "ttyS11".to_owned(), ..lock(holder("ttyS11 7 stale")) });
+        devices.push(Device { name: "ttyZ1".to_owned(), ..lock(holder("ttyZ1 7")) });
+        sort_by_name(&mut devices);
+        let names: Vec<&str> = devices.iter().map(|device| device.name.as_str()).collect();
+        let expected = [
+            "ttyZ1",
+            "ttyS11",
+            "modem",
+            "rfcomm9",
+            "rfcomm18446744073709551616",
+            "ttyS02",
+            "ttyS2",
+            "ttyS10",
+            "ttyUSB0",
+        ];
+        assert_eq!(names, expected);
     }
 
     /// The names that were asked for, the locks, and the result: each device with its other names and the pids of its

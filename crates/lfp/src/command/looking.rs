@@ -5,7 +5,7 @@ use std::time::Duration;
 use wrapcmd::{Form, Value};
 
 use super::arguments::{List, Times, Who};
-use super::devices::{Device, Names, serial_names, suggestion};
+use super::devices::{Device, Names, serial_names, sort_by_name, suggestion};
 use super::exit;
 use super::outcome::Failure;
 use super::output::Output;
@@ -94,6 +94,9 @@ impl Picture {
             sight.look(device, route)?;
         }
         let mut devices = names.group(&asked, sight.holders);
+        if !matches!(question, Question::Named(_)) {
+            sort_by_name(&mut devices);
+        }
         for waiter in sight.waiters {
             let device = devices.iter_mut().find(|it| printable(&it.name) == waiter.device);
             if let Some(device) = device.filter(|device| !device.waiters.contains(&waiter)) {
