@@ -49,6 +49,15 @@ enum Input {
     Ended,
 }
 
+/// How far a body is that comes in pieces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Body {
+    No,
+    /// Its first piece is in the output, and may still be replaced by an error.
+    Begun,
+    Sent,
+}
+
 /// Why a connection ends.
 #[derive(Debug)]
 enum End {
@@ -96,8 +105,8 @@ struct Connection {
     rests_on: Option<Mark>,
     /// What becomes of its holds when the connection ends.
     auto: AutoRelease,
-    /// A part of a `stats` body has been sent.
-    is_in_body: bool,
+    /// How far the body of a `stats` is.
+    body: Body,
     /// How often it has sent since it waited for something.
     steps: u32,
 }
@@ -126,7 +135,7 @@ pub(super) async fn serve(
         longest_secret: access.longest(),
         rests_on: None,
         auto: shared.settings.auto_release,
-        is_in_body: false,
+        body: Body::No,
         steps: 0,
         shared,
     };
@@ -246,7 +255,7 @@ impl Connection {
     /// Tells a client which of its holds were taken away, between two answers. The body of `stats` is no place for it:
     /// then the next renewal says it.
     fn tell_lost(&mut self, lost: &[Token], cx: &mut Context<'_>) {
-        if self.is_in_body {
+        if self.body != Body::No {
             return;
         }
         lost.iter().for_each(|token| wire::push_lost(&mut self.output, *token));
@@ -321,15 +330,7 @@ impl Connection {
             self.steps = 0;
             yield_now().await;
         }
-        while let Some(mark) = self.rests_on {
-            let poll =
-                |this: &mut Self, cx: &mut Context<'_>| this.shared.core().recording.poll(mark, cx);
-            match self.wait_until(Moment::NEVER, poll).await? {
-                Ok(Ok(())) => self.rests_on = None,
-                Ok(Err(Failed)) => return Err(self.send_away()),
-                Err(Late) => {}
-            }
-        }
+        self.recorded().await?;
         let sent = poll_fn(|cx| Poll::Ready(self.transport.poll_send(cx, &mut self.output)));
         if let Poll::Ready(sent) = sent.await {
             return sent.map_err(|_| End::Gone);
@@ -349,13 +350,27 @@ impl Connection {
         Ok(())
     }
 
+    /// Waits until what the output rests on is recorded.
+    async fn recorded(&mut self) -> Result<(), End> {
+        while let Some(mark) = self.rests_on {
+            let poll =
+                |this: &mut Self, cx: &mut Context<'_>| this.shared.core().recording.poll(mark, cx);
+            match self.wait_until(Moment::NEVER, poll).await? {
+                Ok(Ok(())) => self.rests_on = None,
+                Ok(Err(Failed)) => return Err(self.send_away()),
+                Err(Late) => {}
+            }
+        }
+        Ok(())
+    }
+
     /// Holds cannot be recorded, so answers that were not sent may be wrong. The connection ends and releases nothing.
     fn send_away(&mut self) -> End {
         self.auto = AutoRelease::Off;
-        if self.rests_on.take().is_some() || self.is_in_body {
+        if self.rests_on.take().is_some() || self.body != Body::No {
             self.output.clear();
         }
-        if self.is_in_body {
+        if self.body == Body::Sent {
             return End::Gone;
         }
         self.output.extend_from_slice(wire::status::ERROR_DRAINING);
@@ -468,12 +483,15 @@ impl Connection {
         let shared = Arc::clone(&self.shared);
         loop {
             let progress = shared.pace.step(|| self.push_piece(&mut piece)).await?;
+            // As long as nothing of it was sent, the client is told why there is no answer.
+            self.recorded().await?;
+            self.body = Body::Sent;
             self.send().await?;
             if progress == Progress::Done {
                 break;
             }
         }
-        self.is_in_body = false;
+        self.body = Body::No;
         self.restart_reading(self.shared.now());
         Ok(())
     }
@@ -490,7 +508,8 @@ impl Connection {
         let mut text = String::new();
         let progress = piece(&self.shared, &mut text);
         self.rests_on = self.shared.core().recording.mark();
-        if !std::mem::replace(&mut self.is_in_body, true) {
+        if self.body == Body::No {
+            self.body = Body::Begun;
             self.output.extend_from_slice(wire::status::OK_BODY);
         }
         self.output.extend_from_slice(text.as_bytes());
