@@ -58,6 +58,9 @@ fn a_process_whose_command_line_cannot_be_read(#[case] words: &[&str], #[case] c
     bench.shell(User::Root, "mkdir /tmp/stuck").expect(0);
     let script = ["/run/test/programs/stuck_memory.py", "/tmp/stuck"];
     let mut holder = bench.command("/usr/bin/python3").args(script).spawn();
+    holder.expect("ready");
+    // Nobody looks at its command line any more, as this test did at the start.
+    holder.type_in("\n");
     holder.expect("stuck");
     let pid = holder.pid();
     // The other thread waits for the address space a moment later.

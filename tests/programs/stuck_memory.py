@@ -1,6 +1,6 @@
 """A process whose command line nobody can read. One thread reads a page of a file system that never answers, by way of
 /proc/self/mem, which keeps the address space; another one waits to change it, and whoever reads it waits behind. Prints
-`stuck PID`. Needs root and a mount namespace of its own. The argument is an empty directory."""
+`stuck` after a line of input. Needs root and a mount namespace of its own. The argument is an empty directory."""
 
 import ctypes
 import mmap
@@ -62,8 +62,10 @@ libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_i
 file = os.open(directory + "/file", os.O_RDONLY)
 page = libc.mmap(None, PAGE, mmap.PROT_READ, mmap.MAP_PRIVATE, file, 0)
 memory = os.open("/proc/self/mem", os.O_RDONLY)
+print("ready", flush=True)
+input()
 threading.Thread(target=os.pread, args=(memory, 1, page)).start()
 os.read(was_asked, 1)
-print("stuck", os.getpid(), flush=True)
+print("stuck", flush=True)
 libc.mmap(None, PAGE, mmap.PROT_READ, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0)
 time.sleep(1000)
