@@ -231,7 +231,12 @@ mod tests {
 
     #[test]
     fn a_process_has_a_name() {
-        assert!(command(Pid::this()).is_some_and(|name| name.starts_with("ttylock")));
+        let mut sleeper = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        let pid = Pid::new(sleeper.id().into()).unwrap();
+        assert_eq!(command(pid).as_deref(), Some("sleep"));
+        sleeper.kill().unwrap();
+        sleeper.wait().unwrap();
+        assert_eq!(command(pid), None);
     }
 
     #[rstest]
