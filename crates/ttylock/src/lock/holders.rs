@@ -231,11 +231,17 @@ mod tests {
 
     #[test]
     fn a_process_has_a_name() {
-        let mut sleeper = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
-        let pid = Pid::new(sleeper.id().into()).unwrap();
-        assert_eq!(command(pid).as_deref(), Some("sleep"));
-        sleeper.kill().unwrap();
-        sleeper.wait().unwrap();
+        use std::io::{Read, Write};
+        use std::process::{Command, Stdio};
+        let piped = || Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        let mut cat = piped().unwrap();
+        // When it answers, it has become the program, under qemu-user as well.
+        cat.stdin.as_ref().unwrap().write_all(b"x").unwrap();
+        cat.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+        let pid = Pid::new(cat.id().into()).unwrap();
+        assert_eq!(command(pid).as_deref(), Some("cat"));
+        cat.kill().unwrap();
+        cat.wait().unwrap();
         assert_eq!(command(pid), None);
     }
 
