@@ -200,14 +200,15 @@ fn text_is_read_as_other_programs_read_it(#[case] content: &str) {
     assert_eq!(machine.lock("ttyS0", own()), Outcome::Done);
 }
 
+/// An exclusive lock of an open file description, in Python.
+const OFD_LOCK: &str =
+    "fcntl.fcntl(file, fcntl.F_OFD_SETLK, struct.pack('hhqqi4x', fcntl.F_WRLCK, 0, 0, 0, 0))";
+
 /// As Python's fasteners does it: an empty file, which is locked by `fcntl(2)`, or by an open file description.
 #[rstest]
 #[case::posix("fcntl.lockf(file, fcntl.LOCK_EX)", true)]
 #[case::posix_shared("fcntl.lockf(file, fcntl.LOCK_SH)", true)]
-#[case::open_file_description(
-    "fcntl.fcntl(file, fcntl.F_OFD_SETLK, struct.pack('hhqqi4x', fcntl.F_WRLCK, 0, 0, 0, 0))",
-    false
-)]
+#[case::open_file_description(OFD_LOCK, false)]
 fn a_lock_by_fcntl_counts_as_flock_does(
     #[case] lock: &str,
     #[case] is_named: bool,
@@ -246,9 +247,7 @@ fn a_shared_lock_of_an_open_file_description_is_ignored() {
     let machine = Machine::new();
     let file = machine.lock_file("LCK..ttyS0");
     fs::write(&file, decimal(dead())).unwrap();
-    let lock =
-        "fcntl.fcntl(file, fcntl.F_OFD_SETLK, struct.pack('hhqqi4x', fcntl.F_RDLCK, 0, 0, 0, 0))";
-    let _holder = fcntl_holder(&file, lock);
+    let _holder = fcntl_holder(&file, &OFD_LOCK.replace("F_WRLCK", "F_RDLCK"));
     assert_eq!(machine.lock("ttyS0", own()), Outcome::Done);
 }
 
@@ -256,10 +255,7 @@ fn a_shared_lock_of_an_open_file_description_is_ignored() {
 #[rstest]
 #[case::posix("fcntl.lockf(file, fcntl.LOCK_EX)", true)]
 #[case::posix_shared("fcntl.lockf(file, fcntl.LOCK_SH)", true)]
-#[case::open_file_description(
-    "fcntl.fcntl(file, fcntl.F_OFD_SETLK, struct.pack('hhqqi4x', fcntl.F_WRLCK, 0, 0, 0, 0))",
-    false
-)]
+#[case::open_file_description(OFD_LOCK, false)]
 fn a_lock_by_fcntl_on_the_port_counts(#[case] lock: &str, #[case] is_named: bool) {
     let machine = Machine::new();
     let holder = fcntl_holder(&machine.path("dev/ttyS0"), lock);

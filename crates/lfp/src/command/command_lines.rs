@@ -6,6 +6,7 @@ use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
 use std::process::{ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -81,7 +82,7 @@ fn read(mut pipe: ChildStdout, answer: &mut Vec<u8>) -> io::Result<bool> {
 /// The processes, in the child.
 pub(super) fn asked(arguments: &[OsString]) -> Option<Vec<Pid>> {
     let [_, first, pids @ ..] = arguments else { return None };
-    let pid = |word: &OsString| Pid::new(word.to_str()?.parse().ok()?);
+    let pid = |word: &OsString| Pid::parse(word.as_bytes()).ok();
     (first == CHILD).then(|| pids.iter().filter_map(pid).collect())
 }
 
@@ -105,7 +106,7 @@ fn parse(answer: &[u8]) -> HashMap<Pid, Described> {
     lines
         .filter_map(|line| {
             let mut parts = line.splitn(3, '\t');
-            let pid = Pid::new(parts.next()?.parse().ok()?)?;
+            let pid = Pid::parse(parts.next()?.as_bytes()).ok()?;
             let [name, words] = [parts.next()?.to_owned(), parts.next()?.to_owned()];
             (!words.is_empty()).then_some((pid, Described { name, words }))
         })

@@ -139,16 +139,7 @@ impl Holder {
 
     /// A holder of which only the lock is known.
     pub(super) fn unknown(device: &str, scheme: Scheme) -> Self {
-        Self {
-            device: device.to_owned(),
-            scheme,
-            pid: None,
-            user: None,
-            owner: None,
-            command: None,
-            since: None,
-            standing: Standing::Unknown,
-        }
+        Self::new(device, scheme, Standing::Unknown)
     }
 }
 

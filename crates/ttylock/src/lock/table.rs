@@ -122,8 +122,9 @@ impl Table {
         }
     }
 
-    /// One attempt at [`Table::lock`]. What the caller has [`Checked`] is not looked up again. Never sleeps: if there is no answer yet, nothing was taken, and the caller comes back as [`Backoff`] says. The last
-    /// attempt has an answer, unless the kernel's list of locks is being read.
+    /// One attempt at [`Table::lock`]. What the caller has [`Checked`] is not looked up again. Never sleeps: if there is
+    /// no answer yet, nothing was taken, and the caller comes back as [`Backoff`] says. The last attempt has an answer,
+    /// unless the kernel's list of locks is being read.
     pub fn attempt_lock(
         &mut self,
         request: &Request,
