@@ -52,7 +52,7 @@ print('ready', flush=True); input()";
 #[case::run(&["run", PORT, "--", "true"], 1)]
 #[case::ask(&["ask", "--timeout", "1", PORT], 1)]
 #[case::who_by_the_files(&["--direct", "who", PORT], 0)]
-#[ignore = "needs namespaces: tests/run"]
+#[ignore = "needs root: tests/run"]
 fn a_process_whose_command_line_cannot_be_read(#[case] words: &[&str], #[case] code: i32) {
     let bench = Bench::of(Bench::layout("0755", "lfpd:lfpd")).with_a_daemon();
     bench.shell(User::Root, "mkdir /tmp/stuck").expect(0);
