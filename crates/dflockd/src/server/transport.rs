@@ -195,6 +195,17 @@ impl Transport {
         session.export_keying_material([0; 32], label, Some(secret.as_bytes())).ok().map(Some)
     }
 
+    /// The addresses of the peer and of this side; `None` for a Unix socket or a link.
+    #[cfg(feature = "etcd")]
+    pub(super) fn ends(&self) -> Option<[SocketAddr; 2]> {
+        let stream = match self {
+            Self::Plain(socket) => &socket.stream,
+            Self::Tls(stream) => &stream.get_ref().0.stream,
+            Self::Link(_) => return None,
+        };
+        Some([stream.peer_addr().ok()?, stream.local_addr().ok()?])
+    }
+
     fn socket(&mut self) -> Option<&mut Socket> {
         match self {
             Self::Plain(socket) => Some(socket),

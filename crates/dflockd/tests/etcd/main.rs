@@ -14,6 +14,7 @@ mod faults;
 mod journal;
 mod leader;
 mod moves;
+mod proxies;
 mod reach;
 mod relay;
 mod report;

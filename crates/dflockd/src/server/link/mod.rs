@@ -6,6 +6,11 @@
 //! the secret is not sent: both sides show a value that depends on it and on the keys of this very connection
 //! (RFC 8446, 7.5), so nobody can stand in between, and a certificate may change at any time.
 //!
+//! The leader also says which two addresses the connection has at its end. If the standby has the same ones, the link is
+//! *direct*: the socket that listens at this address is the leader's own, and once it refuses connections, the leader's
+//! process has ended. A balancer, a tunnel or the published port of a container may refuse connections while the leader
+//! lives.
+//!
 //! What ends a stream:
 //! - The client has closed its sending side: the standby ends its side of the stream.
 //! - The client is gone: trailers, or a reset with [`GONE`]. Only then the leader releases its holds.

@@ -103,12 +103,15 @@ impl Standby {
         self.passed.now() + self.links.now() > 0
     }
 
-    /// Whether a standby has shown the right secret, and what is shown to it.
+    /// Whether a standby has shown the right secret, and what is shown to it: the proof of this side, the address of
+    /// the standby as seen here, and the address here that it has reached.
     pub(in crate::server) fn greet(&self, transport: &Transport, shown: &[u8]) -> Option<String> {
         let secret = &self.secret;
         let wanted = proof(secret, transport.export(STANDBY_SHOWS, secret)?);
         let is_right = AuthToken::new(wanted.as_bytes())?.matches(shown);
-        (is_right && self.leads()).then_some(proof(secret, transport.export(LEADER_SHOWS, secret)?))
+        let shown = proof(secret, transport.export(LEADER_SHOWS, secret)?);
+        let [from, to] = transport.ends()?;
+        (is_right && self.leads()).then(|| format!("{shown} {from} {to}"))
     }
 
     /// The connection of a standby, which no client may have any more, and what is shown to it.

@@ -20,6 +20,7 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
 use std::future::poll_fn;
 use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, ready};
 use std::time::{Duration, Instant};
@@ -37,6 +38,8 @@ const DEPOSE_EVERY: Duration = Duration::from_secs(10);
 /// then.
 const PROBE: Duration = Duration::from_millis(100);
 const BUFFER_BYTES: usize = 4096;
+/// The longest answer of a leader: a proof and two addresses.
+const ANSWER_BYTES: usize = 256;
 
 /// Keeps the link to the leader, for as long as the server runs.
 pub(in crate::server) async fn follow(shared: Arc<Shared>, observer: Observer) {
@@ -78,16 +81,18 @@ async fn keep_link(
     deposed: &mut Option<Instant>,
 ) {
     let set = |place| shared.standby.set_elsewhere(place);
-    let (mut was_linked, mut has_said) = (false, false);
+    // Where the leader itself listens, if the last link was direct.
+    let (mut direct, mut has_said) = (None, false);
     set(Place::Changing);
     loop {
         let linked = timeout(HANDSHAKE, connect(leader)).await;
         match linked.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into())) {
-            Ok((link, mut connection)) => {
-                tracing::info!(leader = leader.address, "linked to the leader");
+            Ok(Link { link, mut connection, direct: reached }) => {
+                let is_direct = reached.is_some();
+                tracing::info!(leader = leader.address, is_direct, "linked to the leader");
                 let silence = watch_for_silence(connection.ping_pong(), SILENCE_OF_LEADER, || {});
                 set(Place::Link(link));
-                (was_linked, has_said) = (true, false);
+                (direct, has_said) = (reached, false);
                 tokio::select! {
                     _ = connection => {}
                     () = silence => {}
@@ -99,13 +104,16 @@ async fn keep_link(
                 if !std::mem::replace(&mut has_said, true) {
                     tracing::warn!(leader = leader.address, %err, "cannot reach the leader");
                 }
-                // The process of the leader has ended. Silence would prove nothing.
-                let is_dead = was_linked && err.kind() == ErrorKind::ConnectionRefused;
+                let is_dead = match direct {
+                    Some(address) => refuses(address).await,
+                    None => false,
+                };
                 if is_dead && deposed.is_none_or(|last| last.elapsed() >= DEPOSE_EVERY) {
                     *deposed = Some(Instant::now());
                     let last = seen.borrow().clone();
                     if let Seen::Other { lease, contact } = last {
                         if contact == *leader {
+                            tracing::warn!(leader = leader.address, "the leader has ended");
                             observer.depose(lease).await;
                         }
                     }
@@ -129,11 +137,24 @@ async fn is_succeeded(leader: &Contact, mut seen: watch::Receiver<Seen>) {
     let _ = seen.wait_for(is_another).await;
 }
 
-async fn connect(
-    leader: &Contact,
-) -> io::Result<(SendRequest<Bytes>, Connection<Box<dyn Io>, Bytes>)> {
+/// Whether nobody listens at this address. Silence would prove nothing.
+async fn refuses(address: SocketAddr) -> bool {
+    let tried = timeout(HANDSHAKE, TcpStream::connect(address)).await;
+    tried.is_ok_and(|tried| tried.is_err_and(|err| err.kind() == ErrorKind::ConnectionRefused))
+}
+
+/// A new link.
+struct Link {
+    link: SendRequest<Bytes>,
+    connection: Connection<Box<dyn Io>, Bytes>,
+    /// The address of the leader's own socket, if nothing stands in between.
+    direct: Option<SocketAddr>,
+}
+
+async fn connect(leader: &Contact) -> io::Result<Link> {
     let stream = TcpStream::connect(&leader.address).await?;
     stream.set_nodelay(true)?;
+    let ends = [stream.local_addr()?, stream.peer_addr()?];
     let secret = &leader.secret;
     let (mut io, shown, wanted): (Box<dyn Io>, _, _) = if leader.is_tls {
         let name = ServerName::try_from("leader").map_err(io::Error::other)?;
@@ -151,15 +172,35 @@ async fn connect(
     let frame = [COMMAND, b"\n", shown.as_bytes(), b"\n_\n"].concat();
     io.write_all(&frame).await?;
     io.flush().await?;
-    let wanted = format!("ok {wanted}\n");
-    let mut answer = vec![0; wanted.len()];
-    io.read_exact(&mut answer).await?;
-    if answer != wanted.as_bytes() {
+    let answer = read_answer(&mut io).await?;
+    let Some(seen) = answer.strip_prefix(&format!("ok {wanted} ")) else {
         return Err(io::Error::new(ErrorKind::PermissionDenied, "it is not the leader"));
-    }
+    };
+    let direct = is_direct(ends, seen).then_some(ends[1]);
     let mut builder = Builder::new();
     let builder = configure!(builder).initial_max_send_streams(super::STREAMS as usize);
-    builder.handshake(io).await.map_err(io::Error::other)
+    let (link, connection) = builder.handshake(io).await.map_err(io::Error::other)?;
+    Ok(Link { link, connection, direct })
+}
+
+/// The first line, and nothing of what follows it.
+async fn read_answer(io: &mut (dyn Io + '_)) -> io::Result<String> {
+    let mut answer = Vec::new();
+    while answer.len() < ANSWER_BYTES {
+        match io.read_u8().await? {
+            b'\n' => break,
+            byte => answer.push(byte),
+        }
+    }
+    String::from_utf8(answer).map_err(io::Error::other)
+}
+
+/// Whether the connection has the same two addresses at the leader, who has seen these. `::ffff:192.0.2.1` and
+/// `192.0.2.1` are one address.
+fn is_direct(ends: [SocketAddr; 2], seen: &str) -> bool {
+    let plain = |end: SocketAddr| (end.ip().to_canonical(), end.port());
+    let seen = seen.split(' ').map(|end| Some(plain(end.parse().ok()?)));
+    seen.eq(ends.map(|end| Some(plain(end))))
 }
 
 /// A connection to the leader.
@@ -418,4 +459,56 @@ fn append(
     let count = ready!(receive(&mut buffer))?;
     bytes.extend_from_slice(buffer.get(..count).unwrap_or_default());
     Poll::Ready(Ok(count))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    #[rstest]
+    #[case::direct("10.0.0.1:400", "10.0.0.2:6388", "10.0.0.1:400 10.0.0.2:6388", true)]
+    #[case::an_ipv4_address_at_a_socket_for_both(
+        "10.0.0.1:400",
+        "10.0.0.2:6388",
+        "[::ffff:10.0.0.1]:400 [::ffff:10.0.0.2]:6388",
+        true
+    )]
+    #[case::ipv6("[fd00::1]:400", "[fd00::2]:6388", "[fd00::1]:400 [fd00::2]:6388", true)]
+    #[case::a_balancer("10.0.0.1:400", "10.0.0.9:6388", "10.0.0.9:500 10.0.0.2:6388", false)]
+    #[case::a_tunnel_on_each_host(
+        "127.0.0.1:400",
+        "127.0.0.1:6388",
+        "127.0.0.1:500 127.0.0.1:6388",
+        false
+    )]
+    #[case::a_published_port(
+        "10.0.0.1:400",
+        "10.0.0.2:6388",
+        "10.0.0.1:400 172.17.0.2:6388",
+        false
+    )]
+    #[case::another_port("10.0.0.1:400", "10.0.0.2:7000", "10.0.0.1:400 10.0.0.2:6388", false)]
+    #[case::a_translated_sender(
+        "10.0.0.1:400",
+        "10.0.0.2:6388",
+        "172.17.0.1:400 10.0.0.2:6388",
+        false
+    )]
+    #[case::one_address("10.0.0.1:400", "10.0.0.2:6388", "10.0.0.1:400", false)]
+    #[case::three(
+        "10.0.0.1:400",
+        "10.0.0.2:6388",
+        "10.0.0.1:400 10.0.0.2:6388 10.0.0.2:6388",
+        false
+    )]
+    #[case::nothing("10.0.0.1:400", "10.0.0.2:6388", "", false)]
+    fn a_link_is_direct_if_both_ends_see_the_same_addresses(
+        #[case] own: SocketAddr,
+        #[case] peer: SocketAddr,
+        #[case] seen: &str,
+        #[case] want: bool,
+    ) {
+        assert_eq!(is_direct([own, peer], seen), want);
+    }
 }
