@@ -1,6 +1,6 @@
 //! The source tree as values: every file of every crate, read once.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -33,6 +33,8 @@ pub struct House {
     pub tests: Vec<Source>,
     /// What people read.
     pub texts: Vec<Text>,
+    /// The lists of public APIs, by their paths.
+    pub lists: BTreeMap<String, String>,
     /// Every word that stands outside of comments and of texts for people, or names a file.
     pub known: Arc<BTreeSet<String>>,
 }
@@ -80,6 +82,10 @@ impl House {
             tests,
             crates: crates::read(&root),
             texts: words::texts(&root),
+            lists: walk(&root.join("tests/api"), "txt")
+                .iter()
+                .map(|path| (below(&root, path), read(path)))
+                .collect(),
             known: Arc::new(words::known(&root)),
         }
     }
@@ -127,7 +133,9 @@ fn is_source(path: &str) -> bool {
     of_a_crate && !of_tests
 }
 
-pub(crate) fn root() -> PathBuf {
+/// The directory of the workspace that this package belongs to.
+#[must_use]
+pub fn root() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.parent().and_then(Path::parent).unwrap_or(here).to_owned()
 }

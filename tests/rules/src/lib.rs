@@ -5,6 +5,7 @@
 //! rule. `tests/house/` holds the rules against the tree itself, and its file `planted.rs` sees
 //! each rule catch what it is for. `cargo run -p rules` prints the tree with the files' heads.
 
+mod api;
 mod circles;
 mod crates;
 mod house;
@@ -15,9 +16,10 @@ mod sizes;
 mod sleepers;
 mod words;
 
+pub use api::{LIBRARIES, api, foreign, list_of, unlisted};
 pub use circles::circles;
 pub use crates::{Crate, crates_use_only_what_they_may};
-pub use house::{Breach, House, Source};
+pub use house::{Breach, House, Source, root};
 pub use needs::needs;
 pub use purity::purity;
 pub use sizes::{heads, sizes};

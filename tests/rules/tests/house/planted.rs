@@ -169,3 +169,73 @@ fn a_test_that_is_left_out(#[case] planted: &str, #[case] is_caught: bool) {
     house.tests.push(Source::new(path.to_owned(), planted));
     assert_eq!(!caught(rules::needs, &house, path).is_empty(), is_caught);
 }
+
+#[rstest]
+#[case::a_function_that_is_gone(
+    "lib.rs",
+    "WAIT_BOUNDS_MICROS, read_hex",
+    "WAIT_BOUNDS_MICROS",
+    true
+)]
+#[case::another_argument(
+    "engine/terms.rs",
+    "read_hex(digits: &[u8])",
+    "read_hex(digits: &str)",
+    true
+)]
+#[case::one_more_that_is_required(
+    "engine/terms.rs",
+    "fn token(&mut self) -> Token;",
+    "fn token(&mut self) -> Token;\n    fn planted(&self);",
+    true
+)]
+#[case::a_limit_on_a_trait(
+    "engine/terms.rs",
+    "pub trait Mint: Send",
+    "pub trait Mint: Send + Sync",
+    true
+)]
+#[case::a_variant("engine/request.rs", "    Later,\n", "    Later,\n    Planted,\n", true)]
+#[case::what_a_variant_holds(
+    "engine/request.rs",
+    "    Now(Answer),",
+    "    Now(Box<Answer>),",
+    true
+)]
+#[case::a_trait_that_is_gone(
+    "engine/request.rs",
+    "#[derive(Clone, Debug, PartialEq, Eq)]\n#[expect",
+    "#[derive(Clone, Debug, PartialEq)]\n#[expect",
+    true
+)]
+#[case::the_same_name_for_another_type(
+    "engine/terms.rs",
+    "pub fn read_hex",
+    "use std::rc::Rc as Option;\npub fn read_hex",
+    true
+)]
+#[case::what_only_the_crate_sees(
+    "engine/terms.rs",
+    "pub fn read_hex",
+    "pub(crate) fn planted() {}\npub fn read_hex",
+    false
+)]
+#[case::the_body(
+    "engine/terms.rs",
+    "pub fn read_hex(digits: &[u8]) -> Option<u64> {",
+    "pub fn read_hex(digits: &[u8]) -> Option<u64> {\n    let _ = ();",
+    false
+)]
+fn a_change_of_a_public_api(
+    #[case] name: &str,
+    #[case] from: &str,
+    #[case] to: &str,
+    #[case] is_caught: bool,
+) {
+    let mut house = house();
+    let path = format!("crates/leases/src/{name}");
+    let source = file(&mut house, &path);
+    assert!(source.text.contains(from), "{path} has no {from:?}");
+    *source = Source::new(path, &source.text.replacen(from, to, 1));
+    assert_eq!(!rules::unlisted(&house, "leases").is_empty(), is_caught);
+}
