@@ -23,6 +23,7 @@ help 1 =lock,unlock,ask,pass,wait,who,list,run,shim,adopt,clean,completions,help
 lock 1 DEVICE
 lock --pid .
 lock -E,--conflict-exit-code .
+lock --absent -
 unlock 1 DEVICE
 unlock --pid .
 unlock -E,--conflict-exit-code .
@@ -39,6 +40,7 @@ pass --to .
 wait 1 DEVICE
 wait --pid .
 wait -E,--conflict-exit-code .
+wait --absent -
 wait -t,--timeout .
 who + DEVICE
 who -w,--watch -
@@ -47,6 +49,7 @@ list -w,--watch -
 run 1 DEVICE
 run -a,--also DEVICE
 run -t,--timeout .
+run --absent -
 run --yield-on .
 run --exclusive -
 run --no-fork -

@@ -24,6 +24,7 @@ set --global __lfp_table \
     'lock 1 DEVICE /dev/NAME or NAME' \
     'lock --pid . The process that holds the lock [default: the shell or program that called lfp]' \
     'lock -E,--conflict-exit-code . The exit code if another process has the device' \
+    'lock --absent - Lock DEVICE even if there is no such device yet' \
     'unlock 1 DEVICE /dev/NAME or NAME' \
     'unlock --pid . The process that holds the lock [default: the shell or program that called lfp]' \
     'unlock -E,--conflict-exit-code . The exit code if another process has the device' \
@@ -40,6 +41,7 @@ set --global __lfp_table \
     'wait 1 DEVICE /dev/NAME or NAME' \
     'wait --pid . The process that holds the lock [default: the shell or program that called lfp]' \
     'wait -E,--conflict-exit-code . The exit code if another process has the device' \
+    'wait --absent - Lock DEVICE even if there is no such device yet' \
     'wait -t,--timeout . Give up after this many seconds, such as 10 or 0.5 [default: never]' \
     'who + DEVICE /dev/NAME or NAME [default: every device with a holder]' \
     'who -w,--watch - Show the table again whenever it changes' \
@@ -48,6 +50,7 @@ set --global __lfp_table \
     'run 1 DEVICE /dev/NAME or NAME' \
     'run -a,--also DEVICE Hold this device as well: all of them, or none' \
     'run -t,--timeout . Wait for the device, for this many seconds [default: do not wait]' \
+    'run --absent - Lock DEVICE even if there is no such device yet' \
     'run --yield-on . Send the command this signal when another process waits for the device' \
     'run --exclusive - While the command has the device open, have the kernel refuse it to all other programs (TIOCEXCL)' \
     'run --no-fork - Become the command instead of waiting for its end, so that the process number stays' \

@@ -187,7 +187,7 @@ fn clean_removes_records_of_vanished_locks() {
     let bench = Bench::open();
     let _service = bench.serve(User::Lfpd);
     let _holder = bench.holder(User::Alice);
-    let line = "for n in 1 2 3; do /run/test/lfp lock ttyX$n; done
+    let line = "for n in 1 2 3; do /run/test/lfp lock --absent ttyX$n; done
                 rm -f /run/lock/LCK..ttyX1 /run/lock/LCK..ttyX2
                 cd /run/lfpd; touch -h -d '1 hour ago' LCK..ttyX1 LCK..ttyX3
                 echo a stranger; setpriv --reuid 65534 --clear-groups /run/test/lfp clean; echo root

@@ -51,6 +51,7 @@ fn a_busy_port() {
         (&["who", PORT], 0),
         (&["who", "-q", PORT], 0),
         (&["who", "ttyW9"], 66),
+        (&["lock", "ttyW9"], 66),
         (&["who"], 0),
         (&["list"], 0),
         (&["list", "--all"], 0),
@@ -183,25 +184,55 @@ fn the_services_socket_is_believed(#[case] user: User) {
     assert!(told.said("\"service\":true"), "{told}");
 }
 
-/// It may be plugged in later; but most often the name was misspelt.
+/// Most often the name was misspelt. A device that is plugged in later is locked by its option.
 #[rstest]
-#[case::missing(
-    "--direct lock ttyU0",
-    "lfp: /dev/ttyU0: there is no such device; did you mean /dev/ttyW0? (locked anyway)\ncode 0\n"
-)]
+#[case::lock("lock ttyU0", "ttyU0")]
+#[case::wait("wait ttyU0", "ttyU0")]
+#[case::run("run ttyU0 -- touch /tmp/ran", "ttyU0")]
+#[case::run_also("run ttyW0 --also ttyU0 -- touch /tmp/ran", "ttyU0")]
+#[case::run_as_its_command("run --no-fork ttyU0 -- touch /tmp/ran", "ttyU0")]
+#[ignore = "needs namespaces: tests/run"]
+fn what_is_not_there_is_locked_only_by_the_option(#[case] words: &str, #[case] name: &str) {
+    let bench = Bench::listening();
+    let end = bench.shell(User::Root, &format!("/run/test/lfp {words}; exit $?")).expect(66);
+    let told = format!(
+        "lfp: /dev/{name}: there is no such device; did you mean /dev/ttyW0?\n  \
+         --absent locks a device that is away and will come\n"
+    );
+    assert_eq!(end.output(), told);
+    bench.assert_free();
+    let json =
+        bench.shell(User::Root, &format!("/run/test/lfp --json {words}; exit $?")).expect(66);
+    assert!(json.said("\"outcome\":\"no-such-device\",\"device\":\"/dev/ttyU0\""), "{json}");
+    assert!(!bench.path("/tmp/ran").exists());
+    let line = format!("/run/test/lfp {}; echo code $?", words.replacen(' ', " --absent ", 1));
+    assert_eq!(bench.shell(User::Root, &line).output(), "code 0\n");
+    assert_eq!(bench.path("/tmp/ran").exists(), words.starts_with("run"));
+}
+
+/// The service and UNLOCK know of no such rule.
+#[test]
+#[ignore = "needs namespaces: tests/run"]
+fn a_device_that_was_pulled_out_is_unlocked() {
+    let bench = Bench::listening();
+    let line = "/run/test/lfp lock --absent ttyU0 && test -e /run/lock/LCK..ttyU0 && /run/test/lfp unlock ttyU0";
+    assert_eq!(bench.shell(User::Alice, line).expect(0).output(), "");
+    bench.assert_free();
+}
+
+#[rstest]
 #[case::no_process(
     "--direct lock --pid 4000000 ttyW0",
     "lfp: there is no process 4000000: the next process that asks gets the lock\ncode 0\n"
 )]
 #[case::missing_in_json(
-    "--direct --json lock --pid 1 ttyU0",
-    "{\"outcome\":\"done\",\"device\":\"/dev/ttyU0\",\"pid\":1,\"remarks\":[\"/dev/ttyU0: there is \
-     no such device; did you mean /dev/ttyW0? (locked anyway)\"]}\ncode 0\n"
+    "--direct --json lock --absent --pid 1 ttyU0",
+    "{\"outcome\":\"done\",\"device\":\"/dev/ttyU0\",\"pid\":1,\"remarks\":[]}\ncode 0\n"
 )]
 #[case::there("--direct wait ttyW0", "code 0\n")]
 #[case::behind_a_link("--direct lock modemW", "code 0\n")]
 #[ignore = "needs namespaces: tests/run"]
-fn a_port_that_is_not_there_is_remarked_on(#[case] words: &str, #[case] told: &str) {
+fn what_may_surprise_is_remarked_on(#[case] words: &str, #[case] told: &str) {
     let bench = Bench::open();
     assert_eq!(bench.shell(User::Root, "ln -s ttyW0 /dev/modemW").code(), 0);
     let end = bench.shell(User::Root, &format!("/run/test/lfp {words}; echo code $?"));
@@ -247,6 +278,6 @@ fn a_held_port_is_busy_on_a_full_disk_too(#[case] words: &str, #[case] code: i32
     let end = bench.shell(User::Alice, &line);
     assert!(end.said(&format!("code {code}\n")) && end.said("pid 1"), "{end}");
     assert!(!end.said("No space"), "{end}");
-    let free = bench.shell(User::Alice, "/run/test/lfp --direct lock ttyW9; echo code $?");
+    let free = bench.shell(User::Alice, "/run/test/lfp --direct lock --absent ttyW9; echo code $?");
     assert!(free.said("No space left on device"), "{free}");
 }

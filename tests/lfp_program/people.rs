@@ -117,6 +117,31 @@ fn an_unlocked_port_that_is_still_open_is_told_of() {
     bench.assert_free();
 }
 
+/// gpsd, without its option for the foreground, forks, ends, and opens the port then.
+#[rstest]
+#[case::as_it_ends("exec 3<>/dev/ttyW0; sleep 1000 & echo $! >/tmp/daemon")]
+#[case::afterwards(
+    "setsid sh -c 'echo $$ >/tmp/daemon
+     while grep -q \"^PPid:.$PARENT$\" /proc/$$/status; do :; done
+     exec 3<>/dev/ttyW0; exec sleep 1000' & until test -s /tmp/daemon; do :; done"
+)]
+#[ignore = "needs namespaces: tests/run"]
+fn a_command_that_goes_into_the_background_is_told_of(
+    #[case] daemon: &str,
+    #[values(&[][..], &["--direct"])] route: &[&str],
+) {
+    let bench = Bench::open().with_a_daemon();
+    let line = format!("PARENT=$$; export PARENT; {daemon}");
+    let words = [route, &["run", PORT, "--", "sh", "-c", &line]].concat();
+    let end = bench.called(User::Alice, &words).run().expect(0);
+    let pid = bench.text("/tmp/daemon");
+    let remark = format!("unlocked, but still open in pid {} of alice, s", pid.trim());
+    assert!(end.said(&remark), "{end}");
+    bench.assert_free();
+    let free = bench.called(User::Alice, &["run", PORT, "--", "true"]).run().expect(0);
+    assert!(free.said("open without a lock"), "{free}");
+}
+
 /// Everybody sees that a getty or a login has the port, though its descriptors are root's.
 #[test]
 #[ignore = "needs namespaces: tests/run"]
@@ -206,14 +231,14 @@ fn a_wait_in_vain_releases_no_earlier_lock(#[case] time: &str) {
 fn several_ports_for_one_command() {
     let bench = Bench::open();
     assert_eq!(bench.shell(User::Root, "ln -s ttyW0 /dev/gps").code(), 0);
-    let run = ["--direct", "run", "ttyX1", "--also", PORT, "--also", "gps", "--"];
+    let run = ["--direct", "run", "--absent", "ttyX1", "--also", PORT, "--also", "gps", "--"];
     let end = bench.lfp(User::Alice, &[&run[..], &["ls", "/run/lock"]].concat()).run().expect(0);
     assert!(end.said("LCK..ttyW0\nLCK..ttyX1\n"), "{end}");
     bench.assert_free();
     // The one that is taken last is somebody's: nothing is kept.
     bench.plant(User::Bob, "LCK..ttyX1", 1);
     for (timeout, code) in [(&[][..], 1), (&["--timeout", "0.1"], 75)] {
-        let words = ["--direct", "run", PORT, "-a", "ttyX1"];
+        let words = ["--direct", "run", "--absent", PORT, "-a", "ttyX1"];
         let end = bench.lfp(User::Alice, &[&words[..], timeout, &["true"]].concat()).run();
         let end = end.expect(code);
         assert!(end.said("/dev/ttyX1: "), "{end}");

@@ -103,7 +103,7 @@ fn taken(command: &clap::Command) -> BTreeSet<String> {
 }
 
 #[rstest]
-#[case::lfp("lfp.1", lfp::command::command(), &["-b", "-F"])]
+#[case::lfp("lfp.1", lfp::command::command(), &["-b", "-F", "-N"])]
 #[case::lfpd("lfpd.8", lfpd::cli::command(), &["--now"])]
 #[ignore = "needs programs: tests/run"]
 fn every_option_is_described(
@@ -138,7 +138,7 @@ fn every_exit_code_of_lfp_is_described() {
         "0 Done.",
         "1 Busy:",
         "64 Wrong usage.",
-        "66 who: there is no such device.",
+        "66 who, lock, wait, run: there is no such device.",
         "69 No service",
         "71 The system",
         "74 The output",

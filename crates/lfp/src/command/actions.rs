@@ -1,25 +1,25 @@
 //! The short commands: each asks once and prints the result.
 
-use std::path::Path;
 use std::time::Instant;
 
 use pidlockfile::Pid;
 use pidlockfile::process::{NoCaller, lives, of_caller};
 use wrapcmd::Value;
 
-use super::arguments::{self, Asked, AskedInTime, Handed};
+use super::arguments::{self, Asked, AskedInTime, Handed, Taken};
 use super::exit;
-use super::looking::no_such_device;
+use super::looking::refuse_missing;
 use super::outcome::Failure;
 use super::output::Output;
 use super::report::{in_the_way, living, openers};
 use super::row::Row;
 use super::waiting::{self, Waited};
 use crate::client::broker::{Broker, Route, Trouble};
-use ttylock::{Outcome, Pass, Request, Scheme, follow};
+use ttylock::{Outcome, Pass, Request, Scheme};
 
-pub(super) fn lock(asked: &Asked, route: &Route, output: &Output) -> Result<u8, Failure> {
-    let (mut broker, request) = (Broker::new(route), request(asked)?);
+pub(super) fn lock(asked: &Taken, route: &Route, output: &Output) -> Result<u8, Failure> {
+    refuse_missing(&asked.asked.device, asked.presence)?;
+    let (mut broker, request) = (Broker::new(route), request(&asked.asked)?);
     let outcome = broker.lock(&request);
     done_or_why(outcome, &mut broker, &request, Failure::busy).map(|()| locked(&request, output))
 }
@@ -51,7 +51,9 @@ pub(super) fn pass(asked: &Handed, route: &Route, output: &Output) -> Result<u8,
 }
 
 pub(super) fn wait(asked: &AskedInTime, route: &Route, output: &Output) -> Result<u8, Failure> {
-    let (mut broker, request) = (Broker::new(route), request(&asked.asked)?);
+    let Taken { asked: taken, presence } = &asked.taken;
+    refuse_missing(&taken.device, *presence)?;
+    let (mut broker, request) = (Broker::new(route), request(taken)?);
     let deadline = asked.timeout.and_then(|time| Instant::now().checked_add(time));
     broker.be_patient(waiting::patience(deadline));
     if in_the_way(&request.device).iter().any(|row| row.is_lock_of(request.pid)) {
@@ -137,16 +139,11 @@ fn locked(request: &Request, output: &Output) -> u8 {
     done(request, surprises(request), output)
 }
 
-/// A lock for a device that is not there is a lock: it may be plugged in later. But most often
-/// the name was misspelt. One for a process that is not there is stale from the beginning; and
-/// a program that has the port open without a lock goes on using it.
+/// A lock for a process that is not there is stale from the beginning; and a program that has the port open without a
+/// lock goes on using it.
 pub(super) fn surprises(request: &Request) -> Vec<String> {
     let Request { device, pid } = request;
     let mut remarks = Vec::new();
-    let resolved = follow(Path::new("/dev"), device);
-    if resolved.is_ok_and(|resolved| resolved.node.is_none()) {
-        remarks.push(format!("{} (locked anyway)", no_such_device(device.as_str())));
-    }
     if !lives(*pid) {
         remarks
             .push(format!("there is no process {pid}: the next process that asks gets the lock"));

@@ -45,7 +45,7 @@ pub(super) struct Options {
 pub(super) enum Action {
     /// Lock a device for a process, or name the holder
     #[command(after_help = examples::LOCK)]
-    Lock(Asked),
+    Lock(Taken),
     /// Release a device for a process
     #[command(after_help = examples::UNLOCK)]
     Unlock(Release),
@@ -96,6 +96,23 @@ pub(super) struct Asked {
 }
 
 #[derive(Args, Debug)]
+pub(super) struct Taken {
+    #[command(flatten)]
+    pub(super) asked: Asked,
+
+    #[command(flatten)]
+    pub(super) presence: Presence,
+}
+
+/// Whether the device must be there.
+#[derive(Args, Clone, Copy, Debug)]
+pub(super) struct Presence {
+    /// Lock DEVICE even if there is no such device yet
+    #[arg(long)]
+    pub(super) absent: bool,
+}
+
+#[derive(Args, Debug)]
 pub(super) struct Release {
     #[command(flatten)]
     pub(super) asked: Asked,
@@ -140,7 +157,7 @@ pub(super) struct Handed {
 #[derive(Args, Debug)]
 pub(super) struct AskedInTime {
     #[command(flatten)]
-    pub(super) asked: Asked,
+    pub(super) taken: Taken,
 
     /// Give up after this many seconds, such as 10 or 0.5 [default: never]
     #[arg(short, long, value_name = "SECS", value_parser = seconds)]
@@ -207,6 +224,9 @@ pub(super) struct Run {
     /// Wait for the device, for this many seconds [default: do not wait]
     #[arg(short, long, value_name = "SECS", value_parser = seconds)]
     pub(super) timeout: Option<Duration>,
+
+    #[command(flatten)]
+    pub(super) presence: Presence,
 
     /// Send the command this signal when another process waits for the device
     #[arg(long, value_name = "SIGNAL", value_parser = signal, conflicts_with = "no_fork")]
@@ -294,11 +314,11 @@ pub fn command() -> clap::Command {
 impl Action {
     pub(super) fn code_for_busy(&self) -> u8 {
         match self {
-            Self::Lock(asked) => asked.busy.code,
+            Self::Lock(asked) => asked.asked.busy.code,
             Self::Unlock(asked) => asked.asked.busy.code,
             Self::Ask(asked) => asked.busy.code,
             Self::Pass(asked) => asked.asked.busy.code,
-            Self::Wait(asked) => asked.asked.busy.code,
+            Self::Wait(asked) => asked.taken.asked.busy.code,
             Self::Run(asked) => asked.busy.code,
             Self::Who(_)
             | Self::List(_)

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use wrapcmd::{Form, Value};
 
-use super::arguments::{List, Times, Who};
+use super::arguments::{List, Presence, Times, Who};
 use super::devices::{Device, Names, serial_names, sort_by_name, suggestion};
 use super::exit;
 use super::outcome::Failure;
@@ -12,7 +12,7 @@ use super::output::Output;
 use super::printable::printable;
 use super::report::{self, Service, Sight, table};
 use crate::client::broker::Route;
-use ttylock::{DeviceName, Layout};
+use ttylock::{DeviceName, Layout, follow};
 
 /// How often `--watch` looks again.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
@@ -134,7 +134,8 @@ impl Picture {
     /// What is wrong with the question, or with the service that was asked.
     fn remarks(&self, question: Question<'_>, output: &Output) {
         for device in self.misspelt(question) {
-            output.remark(&no_such_device(&device.name));
+            let (name, text) = (printable(&device.name), no_such_device(&device.name));
+            output.remark(&format!("/dev/{name}: {text}"));
         }
         let is_free = |device: &Device| device.holders.is_empty();
         if matches!(question, Question::All) && !sees_all() && self.devices.iter().any(is_free) {
@@ -165,12 +166,25 @@ impl Picture {
     }
 }
 
-/// `/dev/ttyUSB9: there is no such device; did you mean /dev/ttyUSB0?`
-pub(super) fn no_such_device(name: &str) -> String {
-    let text = format!("/dev/{}: there is no such device", printable(name));
+/// A name that leads to no node is not locked, because it is misspelt most often. A device that is away has a lock if the
+/// user says that it will come.
+///
+/// # Errors
+/// The device is not there, and nothing was said.
+pub(super) fn refuse_missing(device: &DeviceName, presence: Presence) -> Result<(), Failure> {
+    let resolved = follow(&Layout::native().dev_dir, device);
+    if presence.absent || resolved.map_or(true, |resolved| resolved.node.is_some()) {
+        return Ok(());
+    }
+    Err(Failure::no_device(no_such_device(device.as_str())).about(device.as_str()))
+}
+
+/// `there is no such device; did you mean /dev/ttyUSB0?`
+fn no_such_device(name: &str) -> String {
+    let text = "there is no such device";
     match suggestion(&Layout::native().dev_dir, name) {
         Some(other) => format!("{text}; did you mean /dev/{}?", printable(&other)),
-        None => text,
+        None => text.to_owned(),
     }
 }
 

@@ -17,6 +17,7 @@ mod examples;
 mod exclusive;
 mod executable;
 mod exit;
+mod left_open;
 mod looking;
 mod outcome;
 mod output;

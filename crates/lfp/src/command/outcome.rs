@@ -97,6 +97,12 @@ impl Failure {
         Self::new("unreachable", exit::UNREACHABLE, text).with(Vec::new(), reasons)
     }
 
+    /// There is nothing to lock.
+    pub(super) fn no_device(text: String) -> Self {
+        let way_out = "--absent locks a device that is away and will come".to_owned();
+        Self::new("no-such-device", exit::NO_DEVICE, text).with(Vec::new(), vec![way_out])
+    }
+
     pub(super) fn interrupted(signal: Signal) -> Self {
         let code = wrapcmd::exit::by_signal(signal as i32);
         let failure = Self::new("interrupted", code, format!("interrupted by {signal}"));

@@ -14,6 +14,8 @@ use wrapcmd::{Beside, Signals, Standby};
 use super::actions::{came_of, done_or_why, surprises};
 use super::arguments::Run;
 use super::exclusive::Exclusion;
+use super::left_open;
+use super::looking::refuse_missing;
 use super::outcome::Failure;
 use super::output::{Output, warn};
 use super::printable::printable;
@@ -34,6 +36,9 @@ const ATTEMPT: Duration = Duration::from_secs(1);
 /// Whatever kept the command from being run.
 pub(super) fn run(asked: &Run, route: &Route, output: &Output) -> Result<u8, Failure> {
     check_order(asked)?;
+    for device in std::iter::once(&asked.device).chain(&asked.also) {
+        refuse_missing(device, asked.presence)?;
+    }
     if asked.no_fork {
         in_this_process(asked, route, output)
     } else {
@@ -85,10 +90,14 @@ fn in_a_child(asked: &Run, route: &Route, output: &Output) -> Result<u8, Failure
     if let Some(exclusion) = beside.exclusion {
         exclusion.end();
     }
+    let remarks = left_open::by(pid, &requests);
     // Before the process is waited for: until then its number is its own, so that the lock that
     // is released can be no other's.
     for request in requests.iter().rev() {
         release(&mut broker, request);
+    }
+    for remark in remarks {
+        output.remark(&remark);
     }
     ended(running.end())
 }
