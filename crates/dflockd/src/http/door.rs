@@ -123,9 +123,9 @@ where
 {
     let seat = Arc::new(seat);
     let service = service_fn(|request| {
-        let (answering, site) = (seat.begin(), Arc::clone(&site));
+        let (mut answering, site) = (seat.begin(), Arc::clone(&site));
         async move {
-            let response = site.answer(request).await;
+            let response = site.answer(request, &mut answering).await;
             Ok::<_, Infallible>(response.map(|body| UnderWay { body, _answering: answering }))
         }
     });

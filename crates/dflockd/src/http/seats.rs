@@ -1,7 +1,7 @@
-//! The limit on HTTP connections. A new connection is always accepted: if there are too many, one that never made a request
-//! is closed; if there is none, one that waits for its next request; and one that is being answered only if all are. Of
-//! equal ones it is the one whose state changed longest ago. So a flood of silent connections closes only its own, and a
-//! client that asks gets its whole answer.
+//! The limit on HTTP connections. A new connection is always accepted: if there are too many, one that made no request, or
+//! only refused ones, is closed; if there is none, one that waits for its next request; and one that is being answered only
+//! if all are. Of equal ones it is the one whose state changed longest ago. So a flood of connections that are silent, or
+//! have no secret, closes only its own, and a client that may ask gets its whole answer.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,11 +10,11 @@ use tokio::task::AbortHandle;
 /// Which connections are closed first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Rank {
-    /// It has made no request yet.
+    /// It has made no request yet, or only refused ones.
     NeverAsked,
     /// Between two requests.
     Idle,
-    /// Its request came, and its answer is not complete.
+    /// Its request came and was not refused, and its answer is not complete.
     Answering,
 }
 
@@ -49,7 +49,8 @@ pub(super) struct Seat {
 #[derive(Debug)]
 pub(super) struct Answering {
     seat: Arc<Seat>,
-    place: Place,
+    /// Of the seat, as soon as the request is not refused.
+    place: Option<Place>,
 }
 
 impl Table {
@@ -95,9 +96,9 @@ impl Seats {
 }
 
 impl Seat {
-    /// Notes that a request came. Its answer is under way until what is returned is dropped.
+    /// The answer to a request that came, which may be refused.
     pub(super) fn begin(self: &Arc<Self>) -> Answering {
-        Answering { seat: Arc::clone(self), place: self.change(Rank::Answering) }
+        Answering { seat: Arc::clone(self), place: None }
     }
 
     fn place(&self) -> MutexGuard<'_, Place> {
@@ -114,10 +115,17 @@ impl Seat {
     }
 }
 
+impl Answering {
+    /// Notes that the request is permitted.
+    pub(super) fn permit(&mut self) {
+        self.place = Some(self.seat.change(Rank::Answering));
+    }
+}
+
 impl Drop for Answering {
     fn drop(&mut self) {
         // The next request may have come already.
-        let is_last = *self.seat.place() == self.place;
+        let is_last = self.place == Some(*self.seat.place());
         if is_last {
             self.seat.change(Rank::Idle);
         }
@@ -148,6 +156,9 @@ mod tests {
     #[case::the_oldest_of_the_idle("aii", 1)]
     #[case::the_oldest_of_all_that_are_answered("aa", 0)]
     #[case::one_that_is_asked_again("bi", 1)]
+    #[case::refused_before_idle("ir", 1)]
+    #[case::refused_before_answering("ar", 1)]
+    #[case::refused_as_silent("r.", 0)]
     fn the_least_makes_room(#[case] states: &str, #[case] closed: usize) {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
@@ -165,15 +176,21 @@ mod tests {
             };
             states.chars().for_each(|_| enter());
             let mut answers = Vec::new();
+            let permitted = |seat: &Arc<Seat>| {
+                let mut answer = seat.begin();
+                answer.permit();
+                answer
+            };
             for (seat, state) in taken.borrow().iter().zip(states.chars()) {
                 let seat = seat.upgrade().unwrap();
                 match state {
-                    'a' => answers.push(seat.begin()),
-                    'i' => drop(seat.begin()),
+                    'a' => answers.push(permitted(&seat)),
+                    'i' => drop(permitted(&seat)),
+                    'r' => answers.push(seat.begin()),
                     'b' => {
                         // Two requests, one right behind the other.
-                        let first = seat.begin();
-                        answers.push(seat.begin());
+                        let first = permitted(&seat);
+                        answers.push(permitted(&seat));
                         drop(first);
                     }
                     _ => {}

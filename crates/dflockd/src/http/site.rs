@@ -3,7 +3,7 @@
 use super::gate::{self, Reach};
 use super::reply::{self, Fault, JSON, ReplyBody, STATUSES};
 use super::route::{self, Route};
-use super::seats::Seats;
+use super::seats::{Answering, Seats};
 use super::{holders, metrics, query};
 use crate::server::{Readiness, Shared, of_handshake};
 use hyper::Response;
@@ -55,10 +55,14 @@ impl Site {
     }
 
     /// Answers a request. Its body is neither awaited nor read.
-    pub(super) async fn answer<B: Body>(&self, request: hyper::Request<B>) -> Response<ReplyBody> {
+    pub(super) async fn answer<B: Body>(
+        &self,
+        request: hyper::Request<B>,
+        answering: &mut Answering,
+    ) -> Response<ReplyBody> {
         let has_body = !request.body().is_end_stream();
         let (head, _body) = request.into_parts();
-        let mut response = match self.serve(&head, has_body).await {
+        let mut response = match self.serve(&head, has_body, answering).await {
             Ok(response) => response,
             Err(fault) => {
                 if fault == Fault::Unauthorized {
@@ -77,8 +81,14 @@ impl Site {
         response
     }
 
-    async fn serve(&self, head: &Parts, has_body: bool) -> Result<Response<ReplyBody>, Fault> {
+    async fn serve(
+        &self,
+        head: &Parts,
+        has_body: bool,
+        answering: &mut Answering,
+    ) -> Result<Response<ReplyBody>, Fault> {
         let route = self.judge(head, has_body)?;
+        answering.permit();
         #[cfg(feature = "etcd")]
         if route.is_about_locks() && !self.handle.has_locks() {
             let stream = self.handle.standby.open_http().await.ok_or(Fault::StoreAway)?;

@@ -1,9 +1,10 @@
 //! Three servers that reach each other through proxies, as balancers and published ports of containers are: a proxy that
-//! ends and starts again changes nothing for the leader, whose process lives.
+//! ends and starts again changes nothing for the leader, whose process lives, and HTTP is answered through it.
 
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use rstest::rstest;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
@@ -64,22 +65,31 @@ struct Site {
     leader: Daemon,
     http: SocketAddr,
     others: [Daemon; 2],
+    /// Of the first of these.
+    other_http: SocketAddr,
 }
 
 impl Site {
-    fn start() -> Self {
+    /// All with these options.
+    fn start(arguments: &[&str]) -> Self {
         let store = cluster::shared();
-        let [port, public, http] = [(); 3].map(|()| free_port());
+        let [port, public, http, other_http] = [(); 4].map(|()| free_port());
         let proxy = Proxy::start(public, port);
-        let [port, http_port] = [port, http].map(|port| port.to_string());
+        let port = port.to_string();
         let public = format!("127.0.0.1:{public}");
-        let arguments = ["--port", &port, "--advertise", &public, "--http-port", &http_port];
-        let leader = start(&store, &arguments);
-        let others = [(); 2].map(|()| start(&store, &["--port", "0"]));
+        let start = |words: &[&str], http: u16| {
+            let http = http.to_string();
+            let mut command = program_on(&store);
+            Daemon::run(command.args(words).args(["--http-port", &http]).args(arguments))
+        };
+        let leader = start(&["--port", &port, "--advertise", &public], http);
+        let others = [other_http, 0].map(|http| start(&["--port", "0"], http));
         for other in &others {
             other.logged("linked to the leader");
         }
-        Self { proxy, leader, http: SocketAddr::from(([127, 0, 0, 1], http)), others }
+        let [http, other_http] =
+            [http, other_http].map(|it| SocketAddr::from(([127, 0, 0, 1], it)));
+        Self { proxy, leader, http, others, other_http }
     }
 
     /// How often the leader has called etcd.
@@ -93,7 +103,7 @@ impl Site {
 #[test]
 #[ignore = "needs programs: tests/run"]
 fn a_proxy_that_starts_again_deposes_nobody() {
-    let mut site = Site::start();
+    let mut site = Site::start(&[]);
     let mut holder = site.leader.talk();
     let token = holder.take("k", "0 600");
     let mut waiter = site.leader.talk();
@@ -128,9 +138,57 @@ fn a_proxy_that_starts_again_deposes_nobody() {
 #[test]
 #[ignore = "needs programs: tests/run"]
 fn a_leader_behind_a_proxy_that_has_died_is_succeeded() {
-    let site = Site::start();
+    let site = Site::start(&[]);
     site.leader.signal(Signal::SIGKILL);
     until("another one leads", || site.others.iter().any(|it| times(it, "this server leads") > 0));
+}
+
+/// A client reads a long answer at a server that has it from the leader, and others ask there and at the leader without
+/// the secret, which is answered after a pause.
+#[test]
+#[ignore = "needs programs: tests/run"]
+fn a_flood_at_a_server_that_does_not_lead_cuts_off_no_answer() {
+    /// Some six megabytes, more than waits on the way.
+    const KEYS: usize = 4000;
+    const HOLDERS: usize = 20;
+    const FLOOD: usize = 130;
+    let mut secret = tempfile::NamedTempFile::new().unwrap();
+    secret.write_all(b"sesame").unwrap();
+    let path = secret.path().to_str().unwrap();
+    let site = Site::start(&["--auth-token-file", path, "--max-locks", "10000"]);
+    let hold = &|first: usize| {
+        let mut holder = site.others[0].talk();
+        assert_eq!(holder.ask("auth", "_", "sesame"), "ok");
+        // Long, and six times as long in JSON.
+        let keys =
+            (first..first + KEYS / HOLDERS).map(|key| format!("{}{key:04}", "<".repeat(252)));
+        holder.take_many(keys, 600);
+        holder
+    };
+    let _holders: Vec<_> = std::thread::scope(|scope| {
+        let each = (0..KEYS).step_by(KEYS / HOLDERS);
+        let holders: Vec<_> = each.map(|first| scope.spawn(move || hold(first))).collect();
+        holders.into_iter().map(|holder| holder.join().unwrap()).collect()
+    });
+    let ask = |address: SocketAddr, secret: &str| {
+        let mut stream = TcpStream::connect(address).unwrap();
+        let head = "GET /v1/stats HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n";
+        // It may have been closed already.
+        let _ = write!(stream, "{head}Authorization: Bearer {secret}\r\n\r\n");
+        stream
+    };
+    let mut slow = ask(site.other_http, "sesame");
+    slow.read_exact(&mut [0; 1000]).unwrap();
+    let flood = [site.http, site.other_http].map(|address| [(); FLOOD].map(|()| ask(address, "x")));
+    // The last ones have come in when they are answered.
+    for stream in flood.into_iter().filter_map(|streams| streams.into_iter().last()) {
+        let mut line = String::new();
+        BufReader::new(stream).read_line(&mut line).unwrap();
+        assert!(line.starts_with("HTTP/1.1 401"), "{line}");
+    }
+    let mut rest = Vec::new();
+    slow.read_to_end(&mut rest).unwrap();
+    assert!(rest.ends_with(b"\r\n0\r\n\r\n"), "{}", rest.len());
 }
 
 /// Where nothing stands between, the other servers need not wait for the end of its session: 0.5 s instead of 3.

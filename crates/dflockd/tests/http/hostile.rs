@@ -201,6 +201,45 @@ fn an_answer_under_way_is_not_cut_off() {
     assert!(answer.ends_with(b"\r\n0\r\n\r\n"), "{}", answer.len());
 }
 
+/// The same while others ask without the secret, which is answered after a pause, or for little.
+#[rstest]
+#[case::a_wrong_secret(
+    "GET /v1/stats HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer x\r\n\r\n"
+)]
+#[case::no_page("GET /nothing HTTP/1.1\r\nHost: localhost\r\n\r\n")]
+#[case::a_body("GET / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n")]
+#[case::an_open_page("GET /page.js HTTP/1.1\r\nHost: localhost\r\n\r\n")]
+#[case::little_by_right(
+    "GET /metrics HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer sesame\r\n\r\n"
+)]
+fn short_requests_cut_off_no_long_answer(#[case] request: &str) {
+    let mut secret = tempfile::NamedTempFile::new().unwrap();
+    secret.write_all(b"sesame").unwrap();
+    let path = secret.path().to_str().unwrap();
+    let site = Site::start(&["--auth-token-file", path, "--max-locks", "8000"]);
+    let mut holder = site.daemon.talk();
+    assert_eq!(holder.ask("auth", "_", "sesame"), "ok");
+    // The longest keys there are, of signs that need six times the room.
+    holder.take_many((0..8000).map(|key| format!("{}{key:04}", "<".repeat(252))), 3600);
+    let mut slow = site.connect();
+    let wanted = "GET /v1/stats HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer sesame\r\n";
+    slow.write_all(format!("{wanted}Connection: close\r\n\r\n").as_bytes()).unwrap();
+    slow.read_exact(&mut [0; 1000]).unwrap();
+    let mut flood = Vec::new();
+    for _ in 0..CONNECTIONS * 2 {
+        let mut stream = site.connect();
+        // It may have been closed already.
+        let _ = stream.write_all(request.as_bytes());
+        flood.push(stream);
+    }
+    // All have come in.
+    let accepted = format!("\ndflockd_http_connections_accepted_total {}\n", CONNECTIONS * 2 + 2);
+    let metrics = site.ask("GET", "/metrics", "Authorization: Bearer sesame\r\n");
+    assert!(metrics.text().contains(&accepted), "{}", metrics.text());
+    let answer = to_end(slow);
+    assert!(answer.ends_with(b"\r\n0\r\n\r\n"), "{}", answer.len());
+}
+
 /// A client that asks again and again keeps its connection while silent ones come and go.
 #[test]
 fn a_connection_in_use_is_not_pushed_out() {
