@@ -11,7 +11,8 @@
 //! `STAT device` is answered with 213, `STAT` (all devices) with 211, each in the same form. The
 //! first line has the number of holders and how many of them are shown, at most [`STATUS_HOLDERS`], and with
 //! `waiting=` the number of waiters, if there are any; at most [`STATUS_WAITERS`] of them are shown, after the
-//! holders. `incomplete=yes` follows where the search for holders by `flock(2)` and by an open port did not come to its
+//! holders. `unseen=` names holders that the service sees nowhere: `outside` of its container, and programs of other
+//! `users` that have a port open without any lock; both are `outside,users`. `incomplete=yes` follows where the search for holders by `flock(2)` and by an open port did not come to its
 //! end in time, so that there may be more. Clients look up the names of users, because name services can take any time.
 //! Then there is one line for each holder, `key=value` with one blank between, in this order:
 //!
@@ -34,7 +35,7 @@
 use std::time::UNIX_EPOCH;
 
 use pidlockfile::{Pid, ascii};
-use ttylock::Holder;
+use ttylock::{Holder, OutOfSight};
 
 use crate::limits::{ECHO_CHARS, REPLY_BYTES, STATUS_HOLDERS, STATUS_WAITERS};
 
@@ -87,7 +88,15 @@ impl Report {
         Self { code: if scope == Scope::Device { 213 } else { 211 }, count, lines }
     }
 
-    /// The same of a search that ended before its time: there may be further holders.
+    /// The same with what the search could not see.
+    #[must_use]
+    pub fn without(self, unseen: OutOfSight) -> Self {
+        let word = unseen.word().map(|word| format!(" unseen={word}"));
+        Self { count: self.count + &word.unwrap_or_default(), ..self }
+    }
+
+    /// The same of a search that ended before its time: there may be further holders. Said last: clients of earlier
+    /// versions expect it there.
     #[must_use]
     pub fn incomplete(self) -> Self {
         Self { count: self.count + " incomplete=yes", ..self }

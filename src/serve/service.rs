@@ -363,12 +363,13 @@ impl Service {
 
     /// Answers STAT.
     pub(super) fn report(&mut self, client: &mut Client, survey: Option<Survey>) {
-        let Some(Survey { port, mut holders, is_complete, .. }) = survey else {
+        let Some(Survey { port, mut holders, is_complete, out_of_sight, .. }) = survey else {
             return client.answer(Reply::Denied);
         };
         self.ports.add_openers(&mut holders, port.as_deref());
         let scope = if port.is_some() { Scope::Device } else { Scope::All };
         let report = Report::new(scope, &holders, &self.queue.waiters(port.as_deref()));
+        let report = report.without(out_of_sight);
         client.answer(Reply::Status(if is_complete { report } else { report.incomplete() }));
     }
 }

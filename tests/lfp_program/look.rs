@@ -5,6 +5,9 @@ use testbed::{LIMIT, Process, User, until};
 
 use crate::bench::{Bench, GONE, LONG, PORT};
 
+/// A sandbox has processes of its own, and so is a container.
+const OUTSIDE: &str = "holders outside this container are not visible";
+
 /// No daemon, no root, no right on the lock directory.
 #[test]
 #[ignore = "needs namespaces: tests/run"]
@@ -129,9 +132,49 @@ fn a_device_is_one_under_all_its_names(#[case] route: &[&str]) {
 fn without_holders_list_says_so() {
     let bench = Bench::open();
     let told = bench.lfp(User::Root, &["list"]).run();
-    assert_eq!(told.output(), "nobody holds a serial port\n");
+    assert_eq!(told.output(), format!("nobody holds a serial port ({OUTSIDE})\n"));
     let told = bench.lfp(User::Root, &["--json", "list"]).run();
-    assert_eq!(told.output(), "{\"complete\":true,\"service\":false,\"devices\":[]}\n");
+    assert_eq!(told.output(), "{\"complete\":false,\"service\":false,\"devices\":[]}\n");
+}
+
+/// A process outside holds the port by flock(2), which the kernel does not show here.
+#[test]
+#[ignore = "needs namespaces: tests/run"]
+fn a_container_says_that_it_does_not_see_others() {
+    let bench = Bench::open();
+    let in_a_container = |words: &[&str]| {
+        let unshare = ["--pid", "--fork", "--mount-proc", "/run/test/lfp"];
+        bench.command("unshare").args(unshare).args(words).no_input().run()
+    };
+    let flock = bench.ready(User::Alice, "exec flock /dev/ttyW0 -c 'echo ready; sleep 1000'");
+    let told = bench.lfp(User::Root, &["who", PORT]).run();
+    assert!(told.said(&flock.pid().to_string()), "{told}");
+    let told = in_a_container(&["who", PORT]);
+    assert_eq!(told.output(), format!("/dev/ttyW0: nobody holds it ({OUTSIDE})\n"), "{told}");
+    let told = in_a_container(&["--json", "who", PORT]);
+    assert!(told.output().starts_with("{\"complete\":false,"), "{told}");
+    let told = in_a_container(&["list", "--all"]);
+    assert!(told.said("free, as far as you may see; ") && told.said(OUTSIDE), "{told}");
+    assert!(!told.said("root sees more"), "{told}");
+    let told = in_a_container(&["run", PORT, "--", "true"]);
+    assert!(told.said(OUTSIDE) && told.said("/run/lfpd/lfpd.sock"), "{told}");
+    // The service locks for both.
+    let _service = bench.serve(User::Root);
+    let told = in_a_container(&["run", PORT, "--", "true"]);
+    assert!(told.said("busy") && !told.said(OUTSIDE), "{told}");
+}
+
+/// Outside of all containers, root sees everybody.
+#[test]
+#[ignore = "needs root: tests/run"]
+fn root_of_a_whole_machine_sees_all() {
+    let lfp = testbed::program("lfp", "lfp", &["cli"]);
+    let told = std::process::Command::new(lfp).args(["--direct", "--json", "who", "null"]).output();
+    let told = String::from_utf8(told.unwrap().stdout).unwrap();
+    // Source: PROC_PID_INIT_INO in the kernel's proc_ns.h.
+    let is_whole =
+        std::fs::read_link("/proc/self/ns/pid").is_ok_and(|it| it.ends_with("pid:[4026531836]"));
+    assert!(told.starts_with(&format!("{{\"complete\":{is_whole},")), "{told}");
 }
 
 /// The service sees what Bob may not: lock files in a directory that is closed to him.

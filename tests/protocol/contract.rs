@@ -11,7 +11,7 @@ use pidlockfile::Pid;
 use proptest::prelude::*;
 use rstest::rstest;
 use testbed::{GONE, TRANSCRIPTS, Transcript, host};
-use ttylock::{DeviceName, Outcome, Pass, Request};
+use ttylock::{DeviceName, OutOfSight, Outcome, Pass, Request};
 
 fn identity() -> Identity {
     Identity::new(host().as_bytes(), Version::original())
@@ -216,6 +216,14 @@ fn extensions_are_read(#[case] line: &str, #[case] step: Step) {
 #[case::the_search_ended_early(
     Some(Report::new(Scope::All, &[], &[]).incomplete()),
     "211-holders=0 shown=0 incomplete=yes\r\n211 End of status.\r\n"
+)]
+#[case::in_a_container(
+    Some(Report::new(Scope::All, &[], &[]).without(OutOfSight::from_word("outside"))),
+    "211-holders=0 shown=0 unseen=outside\r\n211 End of status.\r\n"
+)]
+#[case::in_a_container_and_early(
+    Some(Report::new(Scope::All, &[], &[]).without(OutOfSight::from_word("outside,users")).incomplete()),
+    "211-holders=0 shown=0 unseen=outside,users incomplete=yes\r\n211 End of status.\r\n"
 )]
 fn stat_is_answered(#[case] report: Option<Report>, #[case] reply: &str) {
     let mut session = Session::admit(identity());

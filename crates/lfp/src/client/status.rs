@@ -6,7 +6,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use pidlockfile::Pid;
 
 use super::Reply;
-use ttylock::{Holder, Scheme, Standing, Survey};
+use ttylock::{Holder, OutOfSight, Scheme, Standing, Survey};
 
 /// A waiter for a device: as long as it waits, no other client's LOCK gets the device.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,8 +27,10 @@ pub(super) fn survey_and_waiters(reply: &Reply) -> Option<(Survey, Vec<Waiter>)>
     let lines = reply.lines.iter().skip(1).take(between);
     let lines: Vec<Words> = lines.map(|line| Words::of(line)).collect::<Option<_>>()?;
     let holders = lines.iter().filter_map(holder).collect();
-    let is_complete = !reply.text().ends_with(" incomplete=yes");
-    let survey = Survey::new(holders, is_complete);
+    let said = || reply.text().split(' ');
+    let mut survey = Survey::new(holders, said().all(|word| word != "incomplete=yes"));
+    let unseen = said().find_map(|word| word.strip_prefix("unseen="));
+    survey.out_of_sight = unseen.map(OutOfSight::from_word).unwrap_or_default();
     Some((survey, lines.iter().filter_map(waiter).collect()))
 }
 

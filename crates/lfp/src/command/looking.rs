@@ -12,7 +12,7 @@ use super::output::Output;
 use super::printable::printable;
 use super::report::{self, Service, Sight, table};
 use crate::client::broker::Route;
-use ttylock::{DeviceName, Layout, follow};
+use ttylock::{DeviceName, Layout, OutOfSight, follow};
 
 /// How often `--watch` looks again.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
@@ -35,6 +35,8 @@ struct Picture {
     service: Service,
     /// Whether the searches came to their ends.
     is_complete: bool,
+    /// What they cannot see.
+    out_of_sight: OutOfSight,
 }
 
 pub(super) fn who(asked: &Who, route: &Route, output: &Output) -> Result<u8, Failure> {
@@ -103,7 +105,8 @@ impl Picture {
                 device.waiters.push(waiter);
             }
         }
-        Ok(Self { devices, service: sight.service, is_complete: !sight.is_cut_short })
+        let (is_complete, out_of_sight) = (!sight.is_cut_short, sight.out_of_sight);
+        Ok(Self { devices, service: sight.service, is_complete, out_of_sight })
     }
 
     fn text(&self, question: Question<'_>) -> String {
@@ -115,17 +118,17 @@ impl Picture {
         };
         let text = if shown.is_empty() { String::new() } else { table(&shown) };
         if text.is_empty() && free.is_empty() {
-            return format!("nobody holds a serial port{}\n", reservation());
+            return format!("nobody holds a serial port{}\n", reservation(self.out_of_sight));
         }
         free.iter().filter(|device| device.exists).fold(text, |text, device| {
             let name = printable(&device.name);
-            text + &format!("/dev/{name}: nobody holds it{}\n", reservation())
+            text + &format!("/dev/{name}: nobody holds it{}\n", reservation(self.out_of_sight))
         })
     }
 
     fn to_json(&self) -> Value {
         Value::Object(vec![
-            ("complete", Value::Bool(self.is_complete && sees_all())),
+            ("complete", Value::Bool(self.is_complete && self.out_of_sight.is_nothing())),
             ("service", Value::Bool(self.service == Service::Asked)),
             ("devices", Value::List(self.devices.iter().map(report::device_in_json).collect())),
         ])
@@ -138,8 +141,15 @@ impl Picture {
             output.remark(&format!("/dev/{name}: {text}"));
         }
         let is_free = |device: &Device| device.holders.is_empty();
-        if matches!(question, Question::All) && !sees_all() && self.devices.iter().any(is_free) {
-            output.remark("free, as far as you may see; root sees more: sudo lfp list --all");
+        if matches!(question, Question::All) && self.devices.iter().any(is_free) {
+            let outside = self.out_of_sight.outside.then_some(OUTSIDE);
+            let root = "root sees more: sudo lfp list --all";
+            let root = self.out_of_sight.of_other_users.then_some(root);
+            let left_out: Vec<&str> = outside.into_iter().chain(root).collect();
+            if !left_out.is_empty() {
+                let left_out = left_out.join("; ");
+                output.remark(&format!("free, as far as you may see; {left_out}"));
+            }
         }
         if !self.is_complete {
             output.remark(
@@ -188,15 +198,22 @@ fn no_such_device(name: &str) -> String {
     }
 }
 
-/// What "nobody" leaves out. Source: proc(5): other users' descriptors are not to be seen.
-fn reservation() -> &'static str {
-    if sees_all() {
-        ""
-    } else {
-        " (programs of other users that have a port open without any lock are shown to root only)"
-    }
-}
+/// What a container does not show.
+pub(super) const OUTSIDE: &str = "holders outside this container are not visible";
 
-fn sees_all() -> bool {
-    nix::unistd::geteuid().is_root()
+/// What "nobody" leaves out.
+fn reservation(out_of_sight: OutOfSight) -> String {
+    let to_whom = match nix::unistd::geteuid().is_root() {
+        true => "with CAP_SYS_PTRACE",
+        false => "to root",
+    };
+    let programs = || {
+        format!(
+            "programs of other users that have a port open without any lock are shown {to_whom} only"
+        )
+    };
+    let outside = out_of_sight.outside.then(|| OUTSIDE.to_owned());
+    let left_out: Vec<String> =
+        outside.into_iter().chain(out_of_sight.of_other_users.then(programs)).collect();
+    if left_out.is_empty() { String::new() } else { format!(" ({})", left_out.join("; ")) }
 }

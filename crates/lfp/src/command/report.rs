@@ -16,7 +16,8 @@ use crate::client::broker::{Broker, Route};
 use crate::client::{Client, Error, Waiter};
 use crate::limits::{COMMAND_SEARCH, COMPLAINT_SEARCH};
 use ttylock::{
-    DeviceName, Holder, Layout, Standing, Survey, Table, age, openers_of, tell_exclusive,
+    DeviceName, Holder, Layout, OutOfSight, Standing, Survey, Table, age, openers_of,
+    tell_exclusive,
 };
 
 /// As many lock files of one holder are named in one line for people.
@@ -33,6 +34,8 @@ pub(super) struct Sight {
     pub(super) service: Service,
     /// Whether a search of ours did not come to its end.
     pub(super) is_cut_short: bool,
+    /// What no search of ours sees.
+    pub(super) out_of_sight: OutOfSight,
 }
 
 /// Whether a service was asked.
@@ -56,7 +59,8 @@ impl Sight {
         route: &Route,
     ) -> Result<(), Failure> {
         let mut table = Table::new(Layout::native());
-        let Survey { mut holders, is_complete, .. } = table.holders(device, COMMAND_SEARCH);
+        let survey = table.holders(device, COMMAND_SEARCH);
+        let Survey { mut holders, is_complete, out_of_sight, .. } = survey;
         merge(&mut holders, self.ask_service(device, route)?);
         tell_exclusive(&Layout::native().dev_dir, &mut holders);
         holders.sort_by_key(|holder| holder.standing != Standing::Alive);
@@ -65,6 +69,7 @@ impl Sight {
         }
         self.holders.extend(holders);
         self.is_cut_short |= !is_complete;
+        self.out_of_sight = out_of_sight;
         Ok(())
     }
 

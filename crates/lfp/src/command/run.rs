@@ -15,7 +15,7 @@ use super::actions::{came_of, done_or_why, surprises};
 use super::arguments::Run;
 use super::exclusive::Exclusion;
 use super::left_open;
-use super::looking::refuse_missing;
+use super::looking::{OUTSIDE, refuse_missing};
 use super::outcome::Failure;
 use super::output::{Output, warn};
 use super::printable::printable;
@@ -25,7 +25,7 @@ use super::waiting;
 use crate::client::broker::{Broker, Route, how_to_start};
 use crate::client::{Address, PATIENCE};
 use crate::limits::COMMAND_SEARCH;
-use ttylock::{DeviceName, Layout, Outcome, Request, Standing, Table, follow};
+use ttylock::{DeviceName, Layout, Outcome, Request, Standing, Table, follow, out_of_sight};
 
 /// How long the service may take for the first answer where we can wait for the lock.
 const ATTEMPT: Duration = Duration::from_secs(1);
@@ -173,6 +173,12 @@ fn take_all(
     }
     for remark in taken.iter().flat_map(surprises) {
         output.remark(&remark);
+    }
+    if broker.is_direct() && out_of_sight().outside {
+        output.remark(&format!(
+            "{OUTSIDE}; give the container the service's socket, {}",
+            Address::default()
+        ));
     }
     if asked.yield_on.is_some() && !broker.has_queue {
         output.remark(&format!(

@@ -296,8 +296,7 @@ pub fn is_in_first_namespace() -> bool {
 }
 
 /// Whether `/proc` hides the processes of other users from this one (`hidepid`, proc(5)). Then it hides the first one, too.
-#[must_use]
-pub fn hides_processes() -> bool {
+fn hides_processes() -> bool {
     read("/proc/1/stat").is_err()
 }
 

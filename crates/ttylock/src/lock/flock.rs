@@ -60,13 +60,6 @@ pub(crate) struct Sight {
     pub completeness: Completeness,
 }
 
-/// Whether flocks of other pid namespaces may be held unseen: the kernel lists only those of the
-/// asker's namespace and below, so only the first one sees all.
-#[must_use]
-pub(crate) fn sees_all() -> bool {
-    process::is_in_first_namespace()
-}
-
 /// The kernel's list of locks, for one process.
 #[derive(Debug, Default)]
 pub(crate) struct Flocks {

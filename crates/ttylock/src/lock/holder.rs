@@ -161,6 +161,44 @@ pub fn held_by(holders: &[Holder]) -> String {
     }
 }
 
+/// Holders that may be there and that no search of this process finds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct OutOfSight {
+    /// Those outside this pid namespace, as outside a container: neither their locks without lock files nor their open
+    /// ports are shown (`/proc/locks` in proc_locks(5), pid_namespaces(7)).
+    pub outside: bool,
+    /// Programs of other users that have a port open without any lock: only a process that may examine every other one
+    /// sees them (`/proc/PID/fd` in proc_pid_fd(5), `hidepid` in proc(5)).
+    pub of_other_users: bool,
+}
+
+impl OutOfSight {
+    /// Whether every holder can be seen.
+    #[must_use]
+    pub fn is_nothing(self) -> bool {
+        self == Self::default()
+    }
+
+    /// The word for it in the answer to STAT; `None` for nothing.
+    #[must_use]
+    pub fn word(self) -> Option<&'static str> {
+        match (self.outside, self.of_other_users) {
+            (false, false) => None,
+            (true, false) => Some("outside"),
+            (false, true) => Some("users"),
+            (true, true) => Some("outside,users"),
+        }
+    }
+
+    /// The same from its word. Unknown ones are ignored, as later services may have more.
+    #[must_use]
+    pub fn from_word(word: &str) -> Self {
+        let has = |one: &str| word.split(',').any(|each| each == one);
+        Self { outside: has("outside"), of_other_users: has("users") }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use rstest::rstest;
@@ -209,5 +247,22 @@ mod tests {
         };
         let gone = Holder { standing: Standing::Stale, command: None, pid: None, ..held.clone() };
         assert_eq!(held_by(&[held.clone(), gone, held]), text);
+    }
+
+    #[rstest]
+    #[case::nothing(None, false, false)]
+    #[case::containers(Some("outside"), true, false)]
+    #[case::users(Some("users"), false, true)]
+    #[case::both(Some("outside,users"), true, true)]
+    fn it_has_a_word(
+        #[case] word: Option<&str>,
+        #[case] outside: bool,
+        #[case] of_other_users: bool,
+    ) {
+        let unseen = OutOfSight { outside, of_other_users };
+        assert_eq!(unseen.word(), word);
+        assert_eq!(OutOfSight::from_word(word.unwrap_or_default()), unseen);
+        assert_eq!(OutOfSight::from_word(&format!("{},new", word.unwrap_or_default())), unseen);
+        assert_eq!(unseen.is_nothing(), word.is_none());
     }
 }

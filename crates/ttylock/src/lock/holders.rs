@@ -10,7 +10,7 @@ use std::time::Instant;
 use pidlockfile::process::{lives, owner};
 use pidlockfile::{Pid, ascii};
 
-pub use super::holder::{Holder, Scheme, Standing, held_by};
+pub use super::holder::{Holder, OutOfSight, Scheme, Standing, held_by};
 pub use super::open::has_open;
 
 use super::exclusive::{Closing, Duplicate};

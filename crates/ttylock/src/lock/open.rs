@@ -9,10 +9,11 @@ use std::path::Path;
 use std::time::Instant;
 
 use nix::errno::Errno;
-use pidlockfile::{Pid, process};
+use pidlockfile::Pid;
 use rustix::fs::{CWD, Dir, FileType, Mode, OFlags, openat};
 
 use super::flock::FlockHolder;
+use super::out_of_sight::out_of_sight;
 use crate::device::node::{Node, Numbers};
 use crate::limits::DESCRIPTORS_OF_A_PROCESS;
 use crate::sys::{self, SHOWS_DESCRIPTORS, Seen};
@@ -210,7 +211,7 @@ impl Openers {
 /// search ends at that moment at the latest.
 pub(super) fn openers(nodes: &[Node], left: usize, by: Option<Instant>) -> Openers {
     let processes = fs::read_dir("/proc").ok().filter(|_| SHOWS_DESCRIPTORS);
-    let is_complete = processes.is_some() && !process::hides_processes();
+    let is_complete = processes.is_some() && !out_of_sight().of_other_users;
     let mut openers = Openers { is_complete, ..Openers::default() };
     openers.has_ended = openers.search(processes.into_iter().flatten().flatten(), nodes, left, by);
     openers.is_complete &= openers.has_ended;

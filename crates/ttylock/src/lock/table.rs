@@ -18,6 +18,7 @@ use crate::device::node::ResolvedDevice;
 use crate::layout::Layout;
 use crate::lock::holder_records::Applicant;
 use crate::lock::holders::{Holder, serial_devices};
+use crate::lock::out_of_sight::out_of_sight;
 
 /// How often a name is tried again if other processes change it between our check and our action. Each change means
 /// that another process has made progress, so this limits trouble, not waiting.
@@ -192,7 +193,10 @@ impl Table {
     /// open. Nothing is changed. A name that leads nowhere has no holders. The search ends after that time at the latest.
     pub fn holders(&mut self, device: Option<&DeviceName>, time: Duration) -> Survey {
         let survey = self.surveys(&[device.cloned()], Instant::now() + time).pop().flatten();
-        survey.unwrap_or(Survey { port: None, holders: Vec::new(), is_complete: true })
+        survey.unwrap_or_else(|| Survey {
+            out_of_sight: out_of_sight(),
+            ..Survey::new(Vec::new(), true)
+        })
     }
 
     /// The locks of all devices by lock files, also those whose holders have ended: every lock file in every directory.

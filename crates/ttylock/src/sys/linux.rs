@@ -5,6 +5,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,6 +16,7 @@ use nix::sys::stat::Mode;
 use pidlockfile::Pid;
 use rustix::fs::{AtFlags, CWD, RawDir, SeekFrom, Statx, StatxFlags};
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
+use rustix::thread::{CapabilitySet, capabilities};
 
 use super::{Seen, look_plainly};
 use crate::device::model::Numbers;
@@ -24,6 +26,18 @@ pub(crate) const HANDLE: OFlag = OFlag::O_PATH;
 
 /// Whether `/proc` shows what processes have open (proc(5), `/proc/PID/fd`).
 pub(crate) const SHOWS_DESCRIPTORS: bool = true;
+
+/// The machine's own user namespace (`PROC_USER_INIT_INO` in the kernel's proc_ns.h).
+const FIRST_USER_NAMESPACE: u64 = 0xEFFF_FFFD;
+
+/// Whether this process may examine every process that `/proc` shows: it has CAP_SYS_PTRACE (capabilities(7)), and not only
+/// for a user namespace of its own, unless that has processes of its own as well.
+pub(crate) fn examines_all(in_a_container: bool) -> bool {
+    let sets = capabilities(None);
+    let namespace = || std::fs::metadata("/proc/self/ns/user").map(|seen| seen.ino());
+    sets.is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_PTRACE))
+        && (in_a_container || namespace().is_ok_and(|inode| inode == FIRST_USER_NAMESPACE))
+}
 
 /// `lstat(2)` that does not ask a file system in user space, which might never answer.
 pub(crate) fn look_at(path: &Path) -> io::Result<Seen> {

@@ -14,6 +14,7 @@ use crate::lock::flock::{self, Entitled, FlockHolder, Flocker};
 use crate::lock::holder_records::HolderRecord;
 #[cfg(test)]
 use crate::lock::meanwhile::{self, Before};
+use crate::lock::out_of_sight::out_of_sight;
 use crate::lock::{Cause, Weight};
 
 /// A lock file without a readable pid is busy until it is this old: a program may be about to write it (FreeBSD's
@@ -180,7 +181,7 @@ impl State {
         let own = nix::unistd::geteuid().as_raw();
         let entitled = Entitled { own, owner: seen.owner, everybody };
         let of = |pid| (process::owner(pid), lives(pid));
-        Ok(flock::flocker(&sight, flock::sees_all(), entitled, of))
+        Ok(flock::flocker(&sight, !out_of_sight().outside, entitled, of))
     }
 
     /// Whether a lock file that was read is stale. Nothing is held or changed.

@@ -14,8 +14,9 @@ use crate::device::node::{Node, ResolvedDevice, follow};
 use crate::dialects::content::Content;
 use crate::lock::directories::LockFile;
 use crate::lock::flock::{FlockHolder, Flocker};
-use crate::lock::holders::{self, Holder, Scheme, Standing};
+use crate::lock::holders::{self, Holder, OutOfSight, Scheme, Standing};
 use crate::lock::names::{self, LockNames, lock_names};
+use crate::lock::out_of_sight::out_of_sight;
 
 /// The holders of one device, or of all serial devices.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,13 +28,15 @@ pub struct Survey {
     pub holders: Vec<Holder>,
     /// Whether the search came to its end. If not, there may be further holders.
     pub is_complete: bool,
+    /// Holders that no search finds from here.
+    pub out_of_sight: OutOfSight,
 }
 
 impl Survey {
-    /// Of these holders.
+    /// Of these holders. None is out of sight.
     #[must_use]
-    pub const fn new(holders: Vec<Holder>, is_complete: bool) -> Self {
-        Self { port: None, holders, is_complete }
+    pub fn new(holders: Vec<Holder>, is_complete: bool) -> Self {
+        Self { port: None, holders, is_complete, out_of_sight: OutOfSight::default() }
     }
 }
 
@@ -53,6 +56,7 @@ pub(super) fn surveys(
         None => Some(all_lock_files(state, &serial, by)),
     };
     let mut surveys: Vec<Option<Survey>> = questions.iter().map(with_lock_files).collect();
+    let out_of_sight = out_of_sight();
     let (others, is_complete) = holders::without_lock_files(&nodes, &mut state.flocks, by);
     for survey in surveys.iter_mut().flatten() {
         let is_asked = |device: &str| match &survey.port {
@@ -63,6 +67,7 @@ pub(super) fn surveys(
         let others: Vec<Holder> = others.collect();
         survey.holders.extend(others);
         survey.is_complete &= is_complete;
+        survey.out_of_sight = out_of_sight;
         if survey.port.is_none() {
             survey.holders.sort_by(|a, b| (&a.device, &a.scheme).cmp(&(&b.device, &b.scheme)));
         }
@@ -103,7 +108,7 @@ fn survey_lock_files(
     if let Some(node) = resolved.node.filter(|_| !nodes.iter().any(|(name, _)| *name == real)) {
         nodes.push((real.clone(), node));
     }
-    Some(Survey { port: Some(real), holders, is_complete })
+    Some(Survey { port: Some(real), ..Survey::new(holders, is_complete) })
 }
 
 /// See [`super::Table::all_lock_files`].
@@ -122,7 +127,7 @@ pub(super) fn all_lock_files(state: &mut State, devices: &[(String, Node)], by: 
             holders.extend(holders_by_file(state, place.file(&name), &device));
         }
     }
-    Survey { port: None, holders, is_complete }
+    Survey::new(holders, is_complete)
 }
 
 /// See [`super::Table::is_locked_for_missing`].

@@ -15,6 +15,7 @@ use crate::lock::flock::{self, Completeness, FlockHolder, Sight};
 use crate::lock::holder_records::{Applicant, Claimant, Written};
 use crate::lock::names::LockNames;
 use crate::lock::open::{self, LOOKS_FOR_A_LOCK};
+use crate::lock::out_of_sight::out_of_sight;
 use crate::lock::{Cause, Request, Weight};
 use crate::subordinate;
 
@@ -109,7 +110,7 @@ fn refuse_flock(state: &mut State, resolved: &ResolvedDevice, asking: Pid) -> Re
     };
     // A process for one session would report it in each session.
     if state.guards.is_a_daemons() {
-        state.say_unseen(|| (!flock::sees_all()).then(|| "of other pid namespaces".into()));
+        state.say_unseen(|| out_of_sight().outside.then(|| "of other pid namespaces".into()));
     }
     let device = resolved.real();
     if let Some(holder) = holders.into_iter().find(|it| *it != FlockHolder::Process(asking)) {

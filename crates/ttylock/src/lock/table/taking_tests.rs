@@ -20,9 +20,10 @@ use super::{Answer, Layout, Stop, Table};
 use crate::device::name::DeviceName;
 use crate::device::node::Node;
 use crate::lock::backoff::Backoff;
-use crate::lock::flock::{self, FlockHolder, Flocks};
+use crate::lock::flock::{FlockHolder, Flocks};
 use crate::lock::kernel_list::{Completeness, Listing};
 use crate::lock::meanwhile::{self, Before};
+use crate::lock::out_of_sight::out_of_sight;
 use crate::lock::{Cause, Event, Outcome, Pass, Request};
 use crate::test_processes::{Sleeper, no_process};
 
@@ -516,7 +517,7 @@ fn the_lock_of_the_dead_that_was_held_is_removed_later(#[case] is_brief: bool) {
         assert!(tries < 100, "without an end");
     }
     // A process that is not seen may be a service.
-    assert!(!path.exists() || !is_brief && !flock::sees_all(), "after {tries} more tries");
+    assert!(!path.exists() || !is_brief && out_of_sight().outside, "after {tries} more tries");
 }
 
 /// One reading of the kernel's list may miss a lock.
