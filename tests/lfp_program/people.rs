@@ -347,6 +347,17 @@ fn the_librarys_example_holds_a_port() {
     bench.assert_free();
 }
 
+/// The example of the crate of locks finds a holder without a service.
+#[test]
+#[ignore = "needs namespaces: tests/run"]
+fn the_example_of_the_locks_names_the_holder_of_a_port() {
+    let layout = Bench::layout("0755", "root:root");
+    let bench = Bench::of(layout.bring("who", testbed::example("ttylock", "who")));
+    let holder = bench.holder(User::Root);
+    let named = bench.command("/run/test/who").arg(PORT).run().expect(0);
+    assert!(named.said(&format!("ttyW0: Some(Pid({}))", holder.pid())), "{named}");
+}
+
 /// The library's guard: it holds, says who has the port, waits, and releases when it goes.
 #[test]
 #[ignore = "needs namespaces: tests/run"]

@@ -4,6 +4,7 @@
 
 mod config_files;
 mod documents;
+mod examples;
 mod man_pages;
 mod package_completions;
 mod package_deb;

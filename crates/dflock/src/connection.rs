@@ -44,6 +44,21 @@ pub enum Stats<'a> {
 /// If the future of a call is dropped before it is ready, its answer stays unread. The request may have been carried
 /// out; the connection is no longer usable, and every later call gives [`ClientError::Broken`]. That holds for all
 /// methods. A future that was never polled has sent nothing.
+///
+/// ```no_run
+/// use dflock::{Connection, Key, Kind, Settings};
+/// use std::time::Duration;
+///
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// let settings = Settings::default();
+/// let mut connection = Connection::open(&"127.0.0.1:6388".parse()?, &settings).await?;
+/// let key = Key::new("nightly-report")?;
+/// // Nothing renews this lease.
+/// if let Some(grant) = connection.acquire(&key, Kind::Lock, Duration::ZERO, None).await? {
+///     connection.release(&key, Kind::Lock, &grant.token).await?;
+/// }
+/// # Ok(()) }
+/// ```
 pub struct Connection {
     stream: BufReader<Box<dyn Stream>>,
     pub(super) answer_limit: Duration,

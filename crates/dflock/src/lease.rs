@@ -102,6 +102,16 @@ pub(super) type Released = oneshot::Sender<Result<(), ClientError>>;
 ///
 /// Dropping it also releases it, as long as the runtime runs; [`Self::release`] reports whether the server agreed.
 /// The renewing task needs the runtime: code that blocks its thread for longer than the lease loses it.
+///
+/// ```no_run
+/// # async fn work() {}
+/// # async fn example(lease: dflock::Lease) -> Result<(), dflock::ClientError> {
+/// tokio::select! {
+///     () = work() => lease.release().await?,
+///     loss = lease.lost() => eprintln!("stopped half-way: {loss}"),
+/// }
+/// # Ok(()) }
+/// ```
 #[must_use = "a lease that is dropped is released"]
 pub struct Lease {
     pub(super) key: Key,

@@ -94,6 +94,11 @@ mod terms;
 mod transport;
 mod watch;
 
+/// The README's examples are tests, too.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 pub use address::{AddressError, DEFAULT_PORT, ServerAddress};
 pub use claim::{Claim, Claims, Client, Entry, Leases, Progress, Ticket};
 pub use connection::{Connection, Stats};

@@ -54,9 +54,10 @@
 
 #![warn(clippy::exhaustive_enums, clippy::exhaustive_structs)]
 
-/// The examples of the guide run as tests.
-#[doc = include_str!("../../../docs/sema.md")]
+/// The examples of the README and of the guide run as tests.
 #[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+#[doc = include_str!("../../../docs/sema.md")]
 struct Readme;
 
 /// The programs. No part of the library's API: it may change at any time.

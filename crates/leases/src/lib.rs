@@ -42,6 +42,11 @@ mod engine;
 pub mod journal;
 pub mod wire;
 
+/// The README's examples are tests, too.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 pub use engine::{
     Answer, AutoRelease, Caps, Census, Claim, ConnId, Counters, Cursor, Effect, Engine, Grant,
     Histogram, Key, KeyLine, KeyView, Keys, Label, LeaseStart, Limit, MAX_KEY_BYTES, MAX_KEYS,

@@ -5,6 +5,16 @@ use std::path::PathBuf;
 use crate::dialects::Dialect;
 
 /// Where locks are written and looked for. Begin with [`Layout::native`] or [`Layout::of`], and change some of it.
+///
+/// ```
+/// use ttylock::{Layout, Table};
+///
+/// // A service in a container, whose lock directory is that of the machine.
+/// let mut layout = Layout::native();
+/// layout.lock_dir = "/host/run/lock".into();
+/// let table = Table::new(layout);
+/// # drop(table);
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Layout {

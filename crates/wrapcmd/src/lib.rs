@@ -64,6 +64,11 @@ mod standby;
 mod sys;
 pub mod usage;
 
+/// The README's examples are tests, too.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 #[cfg(unix)]
 pub use background::{Background, Began, in_background};
 #[cfg(unix)]

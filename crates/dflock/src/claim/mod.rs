@@ -28,6 +28,19 @@ use tokio::time::Instant;
 /// Up to 16 leases of a server share one connection, which closes with the last of them. Only an acquire that waits
 /// has its own: requests on one connection are served in order, and it would hold back the renewals of other leases.
 /// Cheap to clone; clones share their connections, each runtime has its own.
+///
+/// ```no_run
+/// use dflock::{Client, Servers, Settings};
+///
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// // Three servers that share their locks: whichever answers first.
+/// let servers = ["a:6388".parse()?, "b:6388".parse()?, "c:6388".parse()?];
+/// let client = Client::new(Settings::new(Servers::AnyOf(servers.into())))?;
+/// let writer = client.lock("index")?;
+/// let reader = client.shared("index")?;
+/// let slot = client.semaphore("convert", 4)?;
+/// # drop((writer, reader, slot)); Ok(()) }
+/// ```
 #[derive(Clone)]
 pub struct Client {
     settings: Arc<Settings>,
@@ -142,6 +155,18 @@ impl Client {
 ///
 /// The protocol has whole seconds. Timeouts and lengths of leases are rounded up to them, and may be at most
 /// [`MAX_TIME`]. Longer ones give [`TermError::TimeLong`] before anything is sent.
+///
+/// ```no_run
+/// use std::time::Duration;
+///
+/// # async fn example(client: dflock::Client) -> Result<(), dflock::ClientError> {
+/// let claim = client.lock("nightly-report")?.ttl(Duration::from_secs(30))?;
+/// match claim.acquire(Duration::from_secs(10)).await? {
+///     Some(lease) => lease.release().await?,
+///     None => println!("it was in use for ten seconds"),
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Clone)]
 pub struct Claim {
     sessions: Arc<Sessions>,

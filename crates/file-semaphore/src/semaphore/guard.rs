@@ -14,6 +14,21 @@ use crate::semaphore::readers::Readers;
 /// A semaphore that is held, until this is released or dropped.
 ///
 /// Dropping releases too, but cannot report a failure.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let scratch = tempfile::tempdir()?;
+/// # let path = scratch.path().join("index");
+/// let held = file_semaphore::Semaphore::open(&path)?.acquire(Some("rebuild"))?;
+/// for _piece in 0..3 {
+///     // ... work
+///     if !held.still_held()? {
+///         return Err("somebody has removed the lock".into());
+///     }
+/// }
+/// held.release()?;
+/// # Ok(()) }
+/// ```
 #[must_use = "the semaphore is released when the guard is dropped"]
 #[derive(Debug)]
 pub struct Guard {

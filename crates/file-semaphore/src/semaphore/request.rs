@@ -104,6 +104,23 @@ impl<'a> Request<'a> {
 }
 
 /// Ends waits from another thread. All clones are one; it stays cancelled.
+///
+/// ```
+/// use file_semaphore::{Cancel, Error, Semaphore};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let scratch = tempfile::tempdir()?;
+/// # let path = scratch.path().join("index");
+/// let index = Semaphore::open(&path)?;
+/// let held = index.acquire(None)?;
+/// let cancel = Cancel::new()?;
+/// let other = cancel.clone();
+/// let thread = std::thread::spawn(move || other.cancel());
+/// let waiting = index.request().cancelled_by(&cancel).acquire();
+/// assert!(matches!(waiting, Err(Error::Cancelled)));
+/// # thread.join().unwrap();
+/// # drop(held); Ok(()) }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Cancel(Arc<Line>);
 

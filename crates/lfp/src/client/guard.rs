@@ -47,6 +47,19 @@ pub fn lock_at(
 /// A serial port that belongs to this process until the value is dropped, or until the process ends.
 ///
 /// A child that was forked does not have the lock, and does not release it.
+///
+/// ```no_run
+/// use lfp::LockError;
+///
+/// # fn main() -> Result<(), LockError> {
+/// let port = lfp::lock("/dev/ttyUSB0")?;
+/// println!("this process has /dev/{}", port.device().as_str());
+/// if let Err(LockError::NotReleased { lock, reason, .. }) = port.release() {
+///     println!("try again later: {reason}");
+///     lock.release()?;
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 #[must_use = "the port is released at once"]
 pub struct PortLock {

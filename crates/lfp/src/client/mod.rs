@@ -39,6 +39,18 @@ use ttylock::{DeviceName, Holder, Outcome, Standing, Survey};
 const READ_BYTES: usize = 4096;
 
 /// A connection to a service that has greeted us.
+///
+/// ```no_run
+/// use lfp::{Client, DeviceName, client::PATIENCE};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let port: DeviceName = "/dev/ttyUSB0".parse()?;
+/// let mut client = Client::usual(PATIENCE)?;
+/// for waiter in client.waiters(Some(&port))? {
+///     println!("process {} waits for {}", waiter.pid, waiter.device);
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 pub struct Client {
     /// A Unix socket or one of TCP: from here on both are the same.

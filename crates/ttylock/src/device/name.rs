@@ -10,6 +10,15 @@ use crate::limits::NAME_BYTES;
 
 /// A device name that has passed every check: relative to `/dev`, printable ASCII without
 /// blanks, without empty, `.` or `..` components.
+///
+/// ```
+/// use ttylock::DeviceName;
+/// # fn main() -> Result<(), ttylock::NotADevice> {
+/// let port: DeviceName = "/dev/serial/by-id/usb-x".parse()?;
+/// assert_eq!(port.as_str(), "serial/by-id/usb-x");
+/// assert!(DeviceName::parse(b"../etc/passwd").is_err());
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct DeviceName(String);
 

@@ -239,3 +239,27 @@ fn a_change_of_a_public_api(
     *source = Source::new(path, &source.text.replacen(from, to, 1));
     assert_eq!(!rules::unlisted(&house, "leases").is_empty(), is_caught);
 }
+
+#[rstest]
+#[case::hidden("```\n# fn main() {\nlet x = 1;\n# }\n```\n", true)]
+#[case::hidden_in_rust("```rust,no_run\n#\nlet x = 1;\n```\n", true)]
+#[case::a_comment_of_the_shell("```sh\n# as root:\nid\n```\n", false)]
+#[case::an_attribute("```rust\n#[derive(Debug)]\nstruct X;\n```\n", false)]
+#[case::a_heading("```rust\nfn main() {}\n```\n\n# Heading\n", false)]
+fn code_in_a_document(#[case] planted: &str, #[case] is_caught: bool) {
+    let mut house = house();
+    house.texts.push(Text { path: "PLANTED.md".to_owned(), text: planted.to_owned() });
+    assert_eq!(!caught(rules::readmes, &house, "PLANTED.md").is_empty(), is_caught);
+}
+
+#[test]
+fn a_library_without_a_tested_readme() {
+    let path = "crates/leases/README.md";
+    let mut untested = house();
+    let library = file(&mut untested, "crates/leases/src/lib.rs");
+    *library = Source::new(library.path.clone(), &library.text.replace("../README.md", "../X.md"));
+    assert_ne!(caught(rules::readmes, &untested, path), []);
+    let mut missing = house();
+    missing.texts.retain(|text| text.path != path);
+    assert_ne!(caught(rules::readmes, &missing, path), []);
+}
