@@ -114,6 +114,10 @@ impl Service {
         command: Command,
         now: Instant,
     ) -> Option<Phase> {
+        let waits = client.backoff.and_then(|backoff| self.table.is_kept_outside(backoff));
+        if let Some(cause) = waits {
+            return Some(retry(client, cause, now));
+        }
         let attempted = match command {
             Command::Status(device) => return Some(Phase::Searching(device)),
             Command::Wait(request, seconds) => match self.wait(client, request, seconds) {
@@ -136,8 +140,7 @@ impl Service {
         let outcome = answer.outcome();
         self.log(client, answer.events);
         if let Err(Stop::NotYet(cause)) = answer.result {
-            let pause = client.under_way().pause(cause, now);
-            return Some(Phase::Retrying(now.checked_add(pause).unwrap_or(now)));
+            return Some(retry(client, cause, now));
         }
         client.answer(outcome.into());
         None
@@ -372,4 +375,10 @@ impl Service {
         let report = report.without(out_of_sight);
         client.answer(Reply::Status(if is_complete { report } else { report.incomplete() }));
     }
+}
+
+/// When the request is attempted again that has no answer yet.
+fn retry(client: &mut Client, cause: Cause, now: Instant) -> Phase {
+    let pause = client.under_way().pause(cause, now);
+    Phase::Retrying(now.checked_add(pause).unwrap_or(now))
 }

@@ -281,14 +281,11 @@ fn asked_with(ground: &Ground, fault: &str, line: &str) -> String {
     said.lines().nth(1).unwrap_or_default().get(..3).unwrap_or_default().to_owned()
 }
 
-/// All files of the gate; which one counts depends on the inode of the lock file.
-fn gate(ground: &Ground) -> Vec<PathBuf> {
-    let made = (0..8).map(|lane| {
-        let path = ground.path(&format!("state/gate.{lane}"));
-        File::create(&path).unwrap().set_permissions(Permissions::from_mode(0o600)).unwrap();
-        path
-    });
-    made.collect()
+/// The gate, which is there from now on.
+fn gate(ground: &Ground) -> PathBuf {
+    let path = ground.path("state/gate");
+    File::create(&path).unwrap().set_permissions(Permissions::from_mode(0o600)).unwrap();
+    path
 }
 
 /// Somebody is in the gate, and a service cannot open it, or the directory: it does not go on without it. Each call that
@@ -303,8 +300,8 @@ fn a_service_that_cannot_open_the_gate_breaks_nothing(
     let stale = format!("{GONE:>10}\n");
     fs::write(&file, &stale).unwrap();
     let lock = format!("lock ttyS1 {}\n", own());
-    let hold = |path| Flock::lock(File::open(path).unwrap(), FlockArg::LockExclusiveNonblock);
-    let inside: Vec<_> = gate(&ground).into_iter().map(|path| hold(path).unwrap()).collect();
+    let made = File::open(gate(&ground)).unwrap();
+    let inside = Flock::lock(made, FlockArg::LockExclusiveNonblock).unwrap();
     for time in 1..=8 {
         let answer = asked_with(&ground, &format!("error={error}:when={time}"), &lock);
         assert_ne!(answer, "200", "{time}");
@@ -338,7 +335,7 @@ fn what_is_no_gate_is_not_passed_by(
     plant();
     assert_eq!(session.ask("lock", "ttyS1"), DONE);
     assert_eq!(session.ask("unlock", "ttyS1"), DONE);
-    gate(&ground).iter().for_each(|file| spoil(file));
+    spoil(&gate(&ground));
     plant();
     let made = File::open(&file).unwrap();
     let _maker =

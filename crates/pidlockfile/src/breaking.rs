@@ -17,6 +17,7 @@ use crate::forced;
 use crate::found::{Found, Judged};
 use crate::gate::Entry;
 use crate::name::Name;
+use crate::occupant::Occupant;
 use crate::status::Status;
 use crate::sys;
 
@@ -80,7 +81,7 @@ impl Directory {
         if judged.identity() != held.identity {
             return Ok(Attempt::Changed);
         }
-        if !self.enter(name, &mut judged)? {
+        if self.enter(name, &mut judged)?.is_some() {
             return Ok(Attempt::Contended);
         }
         let lock = sys::try_lock_created(self, name.as_os_str(), &held.file);
@@ -203,7 +204,7 @@ impl Directory {
     /// remove the file: another process may be at it.
     pub fn hold(&self, name: &Name, judged: &mut Judged) -> Result<Attempt, Error> {
         let failed = Error::at(Step::Exclude, name);
-        if !self.enter(name, judged)? {
+        if self.enter(name, judged)?.is_some() {
             return Ok(Attempt::Contended);
         }
         let is_ours = match judged.try_lock() {
@@ -256,21 +257,32 @@ impl Directory {
     }
 
     /// Goes through this directory's gate ([`Directory::gated`]) on account of a judged file, for as long as that is
-    /// kept. Whether we are in the gate, or there is none that we may enter: then `flock(2)` decides alone. Everything
-    /// that breaks or removes a file enters by itself, once, but [`Directory::withdraw`].
+    /// kept. `None`: we are in the gate, or there is none that we may enter, and then `flock(2)` decides alone. Otherwise
+    /// the process that is inside. Everything that breaks or removes a file enters by itself, once, but
+    /// [`Directory::withdraw`].
     ///
     /// # Errors
     /// [`Step::Enter`] with the system's reason. The caller must not break or remove the file: another process may be at
     /// it.
-    pub fn enter(&self, name: &Name, judged: &mut Judged) -> Result<bool, Error> {
+    pub fn enter(&self, name: &Name, judged: &mut Judged) -> Result<Option<Occupant>, Error> {
         if let (None, false, Some(gate)) = (&judged.passage, judged.is_ungated, &self.gate) {
-            match gate.try_enter(judged.identity()).map_err(Error::at(Step::Enter, name))? {
+            match gate.try_enter().map_err(Error::at(Step::Enter, name))? {
                 Entry::Inside(passage) => judged.passage = Some(passage),
-                Entry::Occupied => return Ok(false),
+                Entry::Occupied(occupant) => return Ok(Some(occupant)),
                 Entry::NoGate => judged.is_ungated = true,
             }
         }
-        Ok(true)
+        Ok(None)
+    }
+
+    /// The process that is in this directory's gate now, for a caller that has waited for it and does not enter yet.
+    /// `None` also where that cannot be seen.
+    #[must_use]
+    pub fn occupant(&self) -> Option<Occupant> {
+        match self.gate.as_ref()?.try_enter() {
+            Ok(Entry::Occupied(occupant)) => Some(occupant),
+            Ok(Entry::Inside(_) | Entry::NoGate) | Err(_) => None,
+        }
     }
 }
 

@@ -92,7 +92,7 @@ impl Directory {
     }
 
     /// The gate in a directory that belongs to the callers: of one that everybody may write there is
-    /// none. Its files, `gate.0` to `gate.7`, are made when they are needed, or by [`Gate::make_all`].
+    /// none. Its file, `gate`, is made when it is needed, or by [`Gate::make_ready`].
     #[must_use]
     pub fn into_gate(self) -> Option<Gate> {
         (self.mode & 0o002 == 0).then(|| Gate::of(self.handle, self.owner))

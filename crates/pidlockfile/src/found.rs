@@ -6,6 +6,7 @@ use std::time::SystemTime;
 
 use crate::errno::Errno;
 use crate::flocked::Flocked;
+use crate::gate::Passage;
 use crate::status::{Identity, Obstacle, Status};
 use crate::sys;
 
@@ -35,7 +36,7 @@ pub struct Judged {
     /// At most this many bytes were read.
     limit: usize,
     /// Being in the gate on its account.
-    pub(crate) passage: Option<Flocked>,
+    pub(crate) passage: Option<Passage>,
     /// There is no gate that we may enter.
     pub(crate) is_ungated: bool,
     /// Where `flock(2)` on it is of another opening: this process kept that, or the file system asks for it.
@@ -93,7 +94,18 @@ impl Judged {
         Ok(self.try_lock()?)
     }
 
-    /// Leaves the gate, if we are in it.
+    /// The caller is in the gate already, on account of another file.
+    pub fn enter_by(&mut self, passage: Passage) {
+        self.passage = Some(passage);
+    }
+
+    /// Being in the gate, for a caller that stays there.
+    #[must_use]
+    pub fn passage(&self) -> Option<&Passage> {
+        self.passage.as_ref()
+    }
+
+    /// Leaves the gate, if we are in it, unless the caller keeps the passage.
     pub fn leave_gate(&mut self) {
         self.passage = None;
     }

@@ -1,27 +1,29 @@
 //! A gate for processes that break or remove locks: only one can be in it, and only callers with the right to
 //! open it can enter.
 //!
-//! Every user who may read a lock file can hold `flock(2)` on it. A gate consists of files in a directory of
-//! the callers that no other user may open, so only the callers can hold `flock(2)` on these.
+//! Every user who may read a lock file can hold `flock(2)` on it. A gate is a file in a directory of the callers that no
+//! other user may open, so only the callers can hold `flock(2)` on it.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::fs::File;
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::errno::Errno;
 use crate::flocked::Flocked;
+use crate::occupant::{ENTRY_BYTES, Occupant};
 use crate::process::Pid;
-use crate::status::{Identity, Status};
+use crate::status::Status;
 use crate::sys::{self, Rename};
 use crate::temporary;
 
-/// There are so many files, so that a process that is stopped inside is in the way of a part only.
-const LANES: u64 = 8;
+/// The name of the file.
+const NAME: &str = "gate";
 
-/// How often a lane is opened again that was not there, was removed, or was made by another meanwhile.
+/// How often the file is opened again if it was not there, was removed, or was made by another meanwhile.
 const TRIES: usize = 8;
 
-/// The permission bits of a lane: nobody but its owner may open it.
+/// Its permission bits: nobody but its owner may open it.
 const MODE: u32 = 0o600;
 
 /// The gate in one directory: [`Directory::into_gate`](crate::Directory::into_gate).
@@ -32,19 +34,22 @@ pub struct Gate {
     owner: u32,
 }
 
+/// Being in the gate, for as long as this value or a copy of it is kept. For one thread: a second thread with a copy would
+/// be inside, too.
+#[derive(Clone, Debug)]
+pub struct Passage {
+    _inside: Arc<Flocked>,
+}
+
 /// What came of trying to enter.
 #[derive(Debug)]
 pub(crate) enum Entry {
-    /// We are inside for as long as the lane is kept.
-    Inside(Flocked),
+    /// We are inside.
+    Inside(Passage),
     /// Another process is inside.
-    Occupied,
+    Occupied(Occupant),
     /// This process may not enter the gate, or the gate's directory is gone. It goes on without the gate.
     NoGate,
-}
-
-fn name_of(lane: u64) -> OsString {
-    OsString::from(format!("gate.{lane}"))
 }
 
 impl Gate {
@@ -52,47 +57,48 @@ impl Gate {
         Self { handle: Arc::new(handle), owner }
     }
 
-    /// Enters on account of a file, without waiting.
+    /// Enters, without waiting.
     ///
     /// # Errors
-    /// The lane cannot be opened now, or is not a file of our own: the caller must not go on without the gate.
-    pub(crate) fn try_enter(&self, file: Identity) -> Result<Entry, Errno> {
-        let name = name_of(file.inode % LANES);
+    /// The file cannot be opened now, or is not of our own: the caller must not go on without the gate.
+    pub(crate) fn try_enter(&self) -> Result<Entry, Errno> {
         for _ in 0..TRIES {
-            let opened = match sys::open_to_write(&*self.handle, &name) {
-                Err(Errno::ENOENT) => self.make(&name).map(|()| None),
+            let opened = match sys::open_to_read_and_write(&*self.handle, NAME.as_ref()) {
+                Err(Errno::ENOENT) => self.make().map(|()| None),
                 opened => opened.map(Some),
             };
-            let lane = match opened {
-                Ok(Some(lane)) => lane,
+            let file = match opened {
+                Ok(Some(file)) => file,
                 Ok(None) => continue,
                 Err(Errno::EACCES | Errno::EPERM | Errno::EROFS | Errno::ENOENT) => {
                     return Ok(Entry::NoGate);
                 }
                 Err(errno) => return Err(errno),
             };
-            let lane = Flocked::writable(lane);
-            let (is_inside, seen) = (lane.try_lock()?, sys::stat_open(&lane.file)?);
+            let inside = Flocked::writable(file);
+            let (is_inside, seen) = (inside.try_lock()?, sys::stat_open(&inside.file)?);
             if !self.is_ours(&seen) {
                 return Err(Errno::EPERM);
             }
             if !is_inside {
-                return Ok(Entry::Occupied);
+                return Ok(Entry::Occupied(occupant_of(&inside.file)));
             }
             // It may have been cleaned up: then others are at another one.
             if seen.links > 0 {
-                return Ok(Entry::Inside(lane));
+                // Where it cannot be written, others wait less long.
+                let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+                let ours = Occupant::entering(Pid::this(), time);
+                let _ = sys::write_all(&inside.file, ours.entry());
+                return Ok(Entry::Inside(Passage { _inside: Arc::new(inside) }));
             }
         }
         Err(Errno::EAGAIN)
     }
 
-    /// Makes the files that are not there yet. A file system that is full later then keeps nobody from entering.
-    pub fn make_all(&self) {
-        for name in (0..LANES).map(name_of) {
-            if sys::inspect(&*self.handle, &name).err() == Some(Errno::ENOENT) {
-                let _ = self.make(&name);
-            }
+    /// Makes the file if it is not there yet. A file system that is full later then keeps nobody from entering.
+    pub fn make_ready(&self) {
+        if sys::inspect(&*self.handle, NAME.as_ref()).err() == Some(Errno::ENOENT) {
+            let _ = self.make();
         }
     }
 
@@ -102,10 +108,12 @@ impl Gate {
     }
 
     /// It gets its name when it belongs to the owner of the directory: root may be the first.
-    fn make(&self, name: &OsStr) -> Result<(), Errno> {
-        let private = temporary::fresh("gate", Pid::this());
-        let lane = sys::create(&*self.handle, &private, MODE)?;
-        let named = self.name(&lane, &private, name);
+    fn make(&self) -> Result<(), Errno> {
+        let private = temporary::fresh(NAME, Pid::this());
+        let file = sys::create(&*self.handle, &private, MODE)?;
+        // A file system that is full later has this room.
+        let _ = sys::write_all(&file, &[b' '; ENTRY_BYTES]);
+        let named = self.name(&file, &private);
         // What was renamed is not there under this name any more.
         let _ = sys::unlink(&*self.handle, &private);
         match named {
@@ -114,9 +122,10 @@ impl Gate {
         }
     }
 
-    fn name(&self, lane: &File, private: &OsStr, name: &OsStr) -> Result<(), Errno> {
+    fn name(&self, file: &File, private: &OsStr) -> Result<(), Errno> {
+        let name = NAME.as_ref();
         if self.owner != sys::own_user() {
-            sys::give_away(lane, self.owner)?;
+            sys::give_away(file, self.owner)?;
         }
         match sys::rename(&*self.handle, private, name, Rename::NoReplace) {
             Err(Errno::EINVAL | Errno::ENOSYS | Errno::EOPNOTSUPP) => {
@@ -124,5 +133,43 @@ impl Gate {
             }
             outcome => outcome,
         }
+    }
+}
+
+/// Who has entered last, by the gate's file. What cannot be read is as what is not written yet.
+fn occupant_of(file: &File) -> Occupant {
+    let mut entry = [0; ENTRY_BYTES];
+    let _ = sys::read_start(file, &mut entry, ENTRY_BYTES);
+    Occupant::of(entry)
+}
+
+#[cfg(test)]
+#[cfg(unix)]
+mod tests {
+    use super::*;
+    use crate::Directory;
+
+    #[test]
+    fn who_waits_sees_who_is_inside_and_each_change() {
+        let scratch = tempfile::tempdir().unwrap();
+        let gate = || Directory::open(scratch.path()).unwrap().into_gate().unwrap();
+        gate().make_ready();
+        let met = || match gate().try_enter().unwrap() {
+            Entry::Occupied(occupant) => occupant,
+            other @ (Entry::Inside(_) | Entry::NoGate) => panic!("{other:?}"),
+        };
+        let enter = || match gate().try_enter().unwrap() {
+            Entry::Inside(passage) => passage,
+            other @ (Entry::Occupied(_) | Entry::NoGate) => panic!("{other:?}"),
+        };
+        let first = enter();
+        let seen = met();
+        assert_eq!((seen.pid(), met()), (Some(Pid::this()), seen));
+        drop(first);
+        let _second = enter();
+        assert_ne!(met(), seen);
+        // Before it has written.
+        std::fs::write(scratch.path().join(NAME), " ".repeat(ENTRY_BYTES)).unwrap();
+        assert_eq!(met().pid(), None);
     }
 }

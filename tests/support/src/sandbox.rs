@@ -241,12 +241,12 @@ impl Sandbox {
         self.command("sleep").arg("1000").user(user).spawn()
     }
 
-    /// A process that has entered the gate of each lock, and stays there until it is killed.
+    /// A process that has entered the gate, and stays there until it is killed.
     #[must_use]
     pub fn in_the_gate(&self) -> Process<'_> {
         let script = "import fcntl, time
-            \rgates = [open(f'/run/lfpd/gate.{lane}') for lane in range(8)]
-            \rfor gate in gates: fcntl.flock(gate, fcntl.LOCK_EX)
+            \rgate = open('/run/lfpd/gate')
+            \rfcntl.flock(gate, fcntl.LOCK_EX)
             \rprint('inside', flush=True)
             \rtime.sleep(1000)";
         let mut inside = self.command("/usr/bin/python3").args(["-c", script]).spawn();

@@ -321,13 +321,11 @@ mod tests {
 
         let root = tempfile::tempdir().unwrap();
         let port = directly(&layout(root.path()), Duration::ZERO).unwrap();
-        let enter = |lane| {
-            let path = root.path().join(format!("state/gate.{lane}"));
-            std::fs::write(&path, "").unwrap();
-            std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).unwrap();
-            Flock::lock(std::fs::File::open(path).unwrap(), FlockArg::LockExclusive).unwrap()
-        };
-        let inside: Vec<_> = (0..8).map(enter).collect();
+        let path = root.path().join("state/gate");
+        std::fs::write(&path, "").unwrap();
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).unwrap();
+        let gate = std::fs::File::open(path).unwrap();
+        let inside = Flock::lock(gate, FlockArg::LockExclusive).unwrap();
         let file = root.path().join("lock/LCK..ttyW0");
         let error = port.release().unwrap_err();
         let text =

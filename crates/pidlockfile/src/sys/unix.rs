@@ -57,6 +57,10 @@ pub(crate) fn open_to_write(dir: impl AsFd, name: &OsStr) -> Result<File, Errno>
     open(dir, name, OFlag::O_WRONLY)
 }
 
+pub(crate) fn open_to_read_and_write(dir: impl AsFd, name: &OsStr) -> Result<File, Errno> {
+    open(dir, name, OFlag::O_RDWR)
+}
+
 fn open(dir: impl AsFd, name: &OsStr, access: OFlag) -> Result<File, Errno> {
     call("openat", || {
         uninterrupted(|| nix::fcntl::openat(dir.as_fd(), name, access | UNFOLLOWED, Mode::empty()))

@@ -82,8 +82,20 @@ pub(crate) fn open_to_read(dir: impl AsRef<Handle>, name: &OsStr) -> Result<File
 
 /// Excludes others as long as it is open.
 pub(crate) fn open_to_write(dir: impl AsRef<Handle>, name: &OsStr) -> Result<File, Errno> {
-    let mut options = OpenOptions::new();
-    options.write(true).share_mode(SHARE_READING | SHARE_REMOVING).custom_flags(UNFOLLOWED);
+    open_excluding(dir, name, OpenOptions::new().write(true))
+}
+
+/// Excludes others as long as it is open.
+pub(crate) fn open_to_read_and_write(dir: impl AsRef<Handle>, name: &OsStr) -> Result<File, Errno> {
+    open_excluding(dir, name, OpenOptions::new().read(true).write(true))
+}
+
+fn open_excluding(
+    dir: impl AsRef<Handle>,
+    name: &OsStr,
+    options: &mut OpenOptions,
+) -> Result<File, Errno> {
+    options.share_mode(SHARE_READING | SHARE_REMOVING).custom_flags(UNFOLLOWED);
     Ok(options.open(dir.as_ref().at(name))?)
 }
 

@@ -456,8 +456,8 @@ fn run(
         assert!(crate::sys::try_lock_inode(stranger).unwrap());
     }
     let gate = tempfile::tempdir().unwrap();
-    let lanes = Directory::open(gate.path()).unwrap().into_gate().unwrap();
-    assert!(matches!(lanes.try_enter(stale.identity), Ok(crate::gate::Entry::Inside(_))));
+    let made = Directory::open(gate.path()).unwrap().into_gate().unwrap();
+    assert!(matches!(made.try_enter(), Ok(crate::gate::Entry::Inside(_))));
     let outsiders = stranger.iter().map(|_| stale.identity.inode).collect();
     let outsiders = Mutex::new(outsiders);
     let world = Arc::new(World { lock, directory, gate, outsiders, record: Mutex::default() });

@@ -3,7 +3,10 @@
 //! Breaking takes microseconds, but any user may hold `flock(2)` on a world-readable file for ever. Only the service's
 //! own processes can be in the gate, so a request waits longer for these.
 
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::{Duration, Instant};
+
+use pidlockfile::Occupant;
 
 use super::Cause;
 
@@ -16,13 +19,35 @@ const PAUSES: [Duration; 5] = [
     Duration::from_millis(16),
 ];
 
-/// The pause while the kernel's list of locks is being read, and of a request that waits for the gate.
+/// The pause while the kernel's list of locks is being read, and after the last of [`PAUSES`].
 const SHORT: Duration = Duration::from_millis(5);
 
-/// How long a request waits for the gate, and how many attempts it makes at least: a busy machine may have time for one or
-/// two, which prove nothing. Clients wait at least a second for their answer.
-const AT_THE_GATE: Duration = Duration::from_millis(700);
-const ATTEMPTS_AT_THE_GATE: usize = 20;
+/// The first and the longest pause of a request that waits for a process in the gate. Each is twice as long as the one
+/// before, but for a random part of up to a half: otherwise those that wait come at the same moments.
+const FIRST_AT_THE_GATE: Duration = Duration::from_micros(50);
+const LONGEST_AT_THE_GATE: Duration = Duration::from_millis(5);
+
+/// How long a request waits for a process that stays in the gate, and how long while others take turns there: on a busy
+/// machine, the process inside may get no processor for a while. Clients wait at least a second for their answer.
+const FOR_ONE_INSIDE: Duration = Duration::from_millis(700);
+const FOR_ALL_INSIDE: Duration = Duration::from_secs(4);
+
+/// How often the gate is tried at least, and how often while one process stays inside. A process that tries much less often
+/// than its pauses say is on a busy machine, where that one gets no processor either.
+const TRIES: u32 = 20;
+const TRIES_FOR_ONE_INSIDE: u32 = 100;
+
+/// The tries of one request to enter the gate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct AtTheGate {
+    tries: u32,
+    /// When it was tried first.
+    since: Option<Instant>,
+    /// Who was inside at the last try, since when, and how many tries there had been before.
+    seen: Option<(Occupant, Instant, u32)>,
+    /// The last attempt ended there.
+    is_there: bool,
+}
 
 /// Counts the attempts of one request at a contended lock file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +56,7 @@ pub struct Backoff {
     attempts: usize,
     /// When the last pause is over. Before the first attempt, when the request came.
     decides_at: Instant,
+    gate: AtTheGate,
     is_last: bool,
 }
 
@@ -38,7 +64,8 @@ impl Backoff {
     /// Before the first attempt of a request that came at that moment.
     #[must_use]
     pub fn since(asked: Instant) -> Self {
-        Self { asked, attempts: 0, decides_at: asked, is_last: false }
+        let gate = AtTheGate::default();
+        Self { asked, attempts: 0, decides_at: asked, gate, is_last: false }
     }
 
     /// After the last pause.
@@ -76,18 +103,32 @@ impl Backoff {
         self.attempts >= PAUSES.len()
     }
 
-    /// Whether a request waits for another process that is in the gate.
+    /// Whether the last attempt ended at the gate.
+    pub(crate) fn is_at_the_gate(self) -> bool {
+        self.gate.is_there
+    }
+
+    /// Whether a request waits longer for that process, which is in the gate.
     #[must_use]
-    pub(crate) fn waits_at_the_gate(self) -> bool {
-        let is_over = self.asked.elapsed() >= AT_THE_GATE && self.attempts >= ATTEMPTS_AT_THE_GATE;
-        !self.is_last && !is_over
+    pub(crate) fn waits_for(self, occupant: Occupant, now: Instant) -> bool {
+        let AtTheGate { tries, since, seen, .. } = self.gate;
+        let lasts = |since: Instant, time| now.saturating_duration_since(since) >= time;
+        let stays = seen.is_some_and(|(it, at, before)| {
+            let tried = tries.saturating_sub(before) >= TRIES_FOR_ONE_INSIDE;
+            it == occupant && tried && lasts(at, FOR_ONE_INSIDE)
+        });
+        let is_over = since.is_some_and(|since| lasts(since, FOR_ALL_INSIDE)) && tries >= TRIES;
+        !(self.is_last || stays || is_over)
     }
 
     /// The pause before the next attempt. Each call counts an attempt that had no answer, but for one while the list was
     /// being read.
     pub fn pause(&mut self, cause: Cause, now: Instant) -> Duration {
-        if cause == Cause::Reading {
-            return SHORT;
+        self.gate.is_there = matches!(cause, Cause::Gate(_));
+        match cause {
+            Cause::Reading => return SHORT,
+            Cause::Gate(occupant) => return self.gate.pause(occupant, now),
+            Cause::Breaking => {}
         }
         let pause = PAUSES.get(self.attempts).copied();
         self.attempts += 1;
@@ -98,8 +139,27 @@ impl Backoff {
     }
 }
 
+impl AtTheGate {
+    fn pause(&mut self, occupant: Occupant, now: Instant) -> Duration {
+        let doubled =
+            FIRST_AT_THE_GATE.saturating_mul(1_u32.checked_shl(self.tries).unwrap_or(u32::MAX));
+        let most = doubled.min(LONGEST_AT_THE_GATE);
+        self.since.get_or_insert(now);
+        if self.seen.is_none_or(|(it, ..)| it != occupant) {
+            self.seen = Some((occupant, now, self.tries));
+        }
+        self.tries = self.tries.saturating_add(1);
+        // The standard library keys each hasher from the system's random source.
+        let random = u32::try_from(RandomState::new().build_hasher().finish() >> 32).unwrap_or(0);
+        most / 2 + (most / 2).mul_f64(f64::from(random) / f64::from(u32::MAX))
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use pidlockfile::{Claim, Found, Name};
+    use rstest::rstest;
+
     use super::*;
 
     #[test]
@@ -114,21 +174,79 @@ mod tests {
             assert!(pauses.len() < 100, "without an end");
         }
         assert_eq!(pauses, PAUSES);
-        // A request that waits for the gate is no reason for another reading.
         let later = now + Duration::from_secs(1);
         assert_eq!(backoff.pause(Cause::Breaking, later), SHORT);
-        assert!(backoff.waits_at_the_gate() && !backoff.last(later).waits_at_the_gate());
-        let mut long_ago = Backoff::since(asked.checked_sub(AT_THE_GATE).unwrap());
-        for _ in 0..ATTEMPTS_AT_THE_GATE {
-            assert!(long_ago.waits_at_the_gate());
-            long_ago.pause(Cause::Breaking, now);
-        }
-        assert!(!long_ago.waits_at_the_gate());
         for decided in [backoff, backoff.used_up(later)] {
             assert_eq!((decided.asked(), decided.decides_at()), (asked, now));
         }
         let used_up = Backoff::since(asked).used_up(later);
         assert!(used_up.decides() && used_up.decides_at() == later);
         assert!((20..50).contains(&pauses.iter().sum::<Duration>().as_millis()));
+    }
+
+    /// Another one each time, as it is seen in the gate.
+    fn occupant() -> Occupant {
+        let scratch = tempfile::tempdir().unwrap();
+        let open = || pidlockfile::Directory::open(scratch.path()).unwrap();
+        let (name, claim) = (Name::new("LCK..x").unwrap(), Claim::new(b"1\n", "x"));
+        assert!(open().publish(&name, &claim).unwrap().is_some());
+        let gated = || open().gated(open().into_gate());
+        let Found::File(mut judged) = open().read(&name, 64).unwrap() else { panic!("gone") };
+        assert_eq!(gated().enter(&name, &mut judged).unwrap(), None);
+        gated().occupant().unwrap()
+    }
+
+    #[test]
+    fn the_pauses_at_the_gate_double_and_are_not_the_same() {
+        let (now, occupant) = (Instant::now(), occupant());
+        let pauses = || {
+            let mut backoff = Backoff::since(now);
+            (0..12).map(|_| backoff.pause(Cause::Gate(occupant), now)).collect::<Vec<_>>()
+        };
+        let (ours, others) = (pauses(), pauses());
+        for (number, pause) in (0..).zip(&ours) {
+            let most = LONGEST_AT_THE_GATE.min(FIRST_AT_THE_GATE * 2_u32.pow(number));
+            assert!((most / 2..=most).contains(pause), "{number}: {pause:?}");
+        }
+        assert_ne!(ours, others);
+        // A request that waits there gives the holder of a `flock(2)` no less time.
+        let mut backoff = Backoff::since(now);
+        for _ in 0..12 {
+            backoff.pause(Cause::Gate(occupant), now);
+        }
+        assert!(!backoff.decides() && backoff.is_at_the_gate());
+        backoff.pause(Cause::Breaking, now);
+        assert!(!backoff.is_at_the_gate());
+    }
+
+    /// The milliseconds between two tries, and for how many it waits.
+    #[rstest]
+    #[case::one_that_stays(5, false, 700)]
+    #[case::one_that_stays_on_a_busy_machine(20, false, 2000)]
+    #[case::one_that_stays_on_a_very_busy_machine(100, false, 4000)]
+    #[case::others_that_take_turns(10, true, 4000)]
+    #[case::others_that_take_turns_and_few_tries(1000, true, 20_000)]
+    fn nobody_waits_for_ever_at_the_gate(
+        #[case] each: u64,
+        #[case] take_turns: bool,
+        #[case] expected: u64,
+    ) {
+        let begun = Instant::now();
+        let mut backoff = Backoff::since(begun);
+        let mut inside = occupant();
+        let mut waited = 0;
+        loop {
+            let now = begun + Duration::from_millis(waited);
+            if !backoff.waits_for(inside, now) {
+                break;
+            }
+            assert!(!backoff.last(now).waits_for(inside, now));
+            backoff.pause(Cause::Gate(inside), now);
+            waited += each;
+            if take_turns {
+                inside = occupant();
+            }
+        }
+        assert_eq!(waited, expected);
     }
 }

@@ -1,6 +1,6 @@
 //! Requests to the locks of a machine, and the answers, as values. Pure.
 
-use pidlockfile::Pid;
+use pidlockfile::{Occupant, Pid};
 
 use crate::device::name::DeviceName;
 
@@ -68,6 +68,8 @@ pub enum Cause {
     /// Another process holds a stale lock of the device by `flock(2)`: most likely it is breaking the lock at this
     /// moment.
     Breaking,
+    /// That process is in the gate.
+    Gate(Occupant),
     /// The kernel's list of locks is being read; that ends.
     Reading,
 }

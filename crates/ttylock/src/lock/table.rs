@@ -12,7 +12,7 @@ use super::backoff::Backoff;
 use super::directories::{Directories, Place};
 use super::flock_guards::{FlockGuards, Kept};
 use super::watched::Watched;
-use super::{Answer, Event, Pass, Request, Stop};
+use super::{Answer, Cause, Event, Pass, Request, Stop};
 use crate::device::name::DeviceName;
 use crate::device::node::ResolvedDevice;
 use crate::layout::Layout;
@@ -112,6 +112,10 @@ impl Table {
         let mut backoff = Backoff::since(Instant::now());
         let mut events = Vec::new();
         loop {
+            if let Some(cause) = self.is_kept_outside(backoff) {
+                std::thread::sleep(backoff.pause(cause, Instant::now()));
+                continue;
+            }
             let answer = attempt(self, backoff);
             events.extend(answer.events);
             match answer.result {
@@ -121,6 +125,15 @@ impl Table {
                 result => return Answer { result, events },
             }
         }
+    }
+
+    /// Whether a request that waits for another process in the gate need not be attempted yet: that one is still inside. A
+    /// look at the gate costs less than an attempt.
+    #[must_use]
+    pub fn is_kept_outside(&self, backoff: Backoff) -> Option<Cause> {
+        let own = &self.state.opened().filter(|_| backoff.is_at_the_gate())?.own;
+        let occupant = own.directory.occupant()?;
+        backoff.waits_for(occupant, Instant::now()).then_some(Cause::Gate(occupant))
     }
 
     /// One attempt at [`Table::lock`]. What the caller has [`Checked`] is not looked up again. Never sleeps: if there is

@@ -1,10 +1,10 @@
 //! Classifies a lock file for a request, and holds or removes a stale one.
 
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use nix::errno::Errno;
 use pidlockfile::process::{self, Fate, ProcessIdentity, lives};
-use pidlockfile::{Age, Attempt, Found, Judged, Name, Obstacle, Pid, Status};
+use pidlockfile::{Age, Attempt, Found, Judged, Name, Obstacle, Occupant, Pid, Status};
 
 use super::handover;
 use super::state::{State, TEMPORARY};
@@ -86,16 +86,24 @@ impl State {
     }
 
     /// Goes through the gate on account of a file. Whatever breaks a file, or removes one that it does not keep open, comes
-    /// here first. An error of the gate lasts for a while only, as when no descriptor is left. False while another process
+    /// here first. An error of the gate lasts for a while only, as when no descriptor is left. Returns another process that
     /// is inside.
     ///
     /// # Errors
     /// [`Busy::Shut`].
-    pub(super) fn enter(&mut self, file: LockFile<'_>, judged: &mut Judged) -> Result<bool, Busy> {
+    pub(super) fn enter(
+        &mut self,
+        file: LockFile<'_>,
+        judged: &mut Judged,
+    ) -> Result<Option<Occupant>, Busy> {
+        if let Some(passage) = &self.passage {
+            judged.enter_by(passage.clone());
+        }
         let entered = file.place.directory.enter(file.name, judged);
+        self.has_entered(judged);
         entered.map_err(|error| {
             let dir = self.layout.state_dir.display();
-            self.say(Weight::Warning, format!("busy: {file}: {error}; see gate.* in {dir}"));
+            self.say(Weight::Warning, format!("busy: {file}: {error}; see gate in {dir}"));
             Busy::Shut
         })
     }
@@ -109,11 +117,15 @@ impl State {
         file: LockFile<'_>,
         judged: &mut Judged,
     ) -> Result<(), Busy> {
-        match self.enter(file, judged)? {
-            true => Ok(()),
-            false if self.backoff.waits_at_the_gate() => Err(Busy::NotYet(Cause::Breaking)),
-            false => Err(Busy::Changing(None)),
+        let Some(occupant) = self.enter(file, judged)? else { return Ok(()) };
+        if self.backoff.waits_for(occupant, Instant::now()) {
+            return Err(Busy::NotYet(Cause::Gate(occupant)));
         }
+        let dir = self.layout.state_dir.display();
+        let who = occupant.pid().map_or_else(|| "a process".to_owned(), |pid| format!("pid {pid}"));
+        let text = format!("busy: {file}: {who} stays in the gate; see gate in {dir}");
+        self.say(Weight::Warning, text);
+        Err(Busy::Changing(None))
     }
 
     /// Holds a file so that no other process breaks or removes it. A process that has `flock(2)` on it may be about
@@ -146,6 +158,7 @@ impl State {
         }
         // Others must not wait while the kernel's list is being read.
         judged.leave_gate();
+        self.passage = None;
         #[cfg(test)]
         meanwhile::comes(Before::List);
         let flocker = self.flocker(file.place, judged.status(), besides).map_err(Busy::NotYet)?;
@@ -280,7 +293,7 @@ impl State {
         mut judged: Judged,
         by_force: bool,
     ) -> Result<Attempt, pidlockfile::Error> {
-        if self.enter(file, &mut judged) != Ok(true) {
+        if self.enter(file, &mut judged) != Ok(None) {
             return Ok(Attempt::Contended);
         }
         let LockFile { place, name } = file;

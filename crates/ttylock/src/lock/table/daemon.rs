@@ -37,7 +37,7 @@ pub(super) fn start(state: &mut State, limit: usize) -> Result<(), Stop> {
     state.guards = FlockGuards::of(Kept::UpTo(limit));
     state.backoff = Backoff::since(Instant::now());
     if let Ok(Some(gate)) = state.records.gate() {
-        gate.make_all();
+        gate.make_ready();
     }
     handover::settle_all(state, own);
     sweep(own);

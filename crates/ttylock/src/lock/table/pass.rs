@@ -166,7 +166,7 @@ fn hold(
     match state.hold(file, judged, state.backoff.decides()) {
         Err(Busy::Changing(Some(FlockHolder::Process(keeper))))
             if keeps_for(keeper, giver)
-                && state.enter(file, judged)?
+                && state.enter(file, judged)?.is_none()
                 && state.record_of(file.name, judged) == Ok(None) =>
         {
             judged.ignore_flock_with_consent();

@@ -28,7 +28,7 @@ pub(super) fn release(state: &mut State, request: &Request) -> Result<String, St
     // If the lock is recorded, the record has all its names.
     let mut lock_names = resolve::lock_names_of(state, &resolved, &request.device)?;
     let written = state.names_written(&lock_names.written, pid);
-    let mut files = release_written(state, own, &written, pid);
+    let mut files = state.in_the_gate(|state| release_written(state, own, &written, pid));
     if let Some(Released { is_own: true, removal: Err(Stop::NotYet(cause)) }) = files.last() {
         return Err(Stop::NotYet(*cause));
     }
@@ -91,11 +91,11 @@ fn is_enough(files: &[Released]) -> bool {
 fn outcome(files: &[Released]) -> Result<(), Stop> {
     let any = |is_it: &dyn Fn(&Released) -> bool| files.iter().any(is_it);
     let is_done = any(&|it| it.is_own && it.removal.is_ok());
-    for cause in [Cause::Reading, Cause::Breaking] {
-        let stop = Err(Stop::NotYet(cause));
-        if any(&|it| it.removal == stop && (it.is_own || !is_done)) {
-            return stop;
-        }
+    let waits =
+        |it: &&Released| matches!(it.removal, Err(Stop::NotYet(_))) && (it.is_own || !is_done);
+    let reads = |it: &Released| it.removal == Err(Stop::NotYet(Cause::Reading));
+    if let Some(it) = files.iter().filter(waits).max_by_key(|it| reads(it)) {
+        return it.removal.clone();
     }
     let denied = Err(Stop::Denied);
     let is_busy = |it: &Released| matches!(it.removal, Err(Stop::Busy(_)));
@@ -152,6 +152,10 @@ fn release_one(state: &mut State, file: LockFile<'_>, pid: Pid) -> Option<Releas
             Ok(Found::Obstacle(_)) | Err(_) => return came_to(false, Err(Stop::Busy(None))),
         };
         let is_own = is_own(state, file.name, &judged, pid);
+        if !is_own {
+            // To classify another's lock may take long.
+            state.passage = None;
+        }
         if is_own {
             if let Err(busy) = state.must_enter(file, &mut judged) {
                 return came_to(true, Err(not_released(state, file, busy)));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use pidlockfile::process::{Machine, ProcessIdentity, Start};
-use pidlockfile::{Claim, Name, Pid, Published, Status};
+use pidlockfile::{Claim, Judged, Name, Passage, Pid, Published, Status};
 
 use super::Stop;
 use super::classify::Busy;
@@ -39,6 +39,9 @@ pub(super) struct State {
     /// The processes that a daemon watches for their end.
     pub(super) watched: Watched,
     pub(super) flocks: Flocks,
+    /// Whether the request stays in the gate from one file to the next, and the passage then.
+    stays_in_gate: bool,
+    pub(super) passage: Option<Passage>,
     said_unseen: bool,
 }
 
@@ -61,6 +64,8 @@ impl State {
             guards: FlockGuards::default(),
             watched: Watched::default(),
             flocks: Flocks::default(),
+            stays_in_gate: false,
+            passage: None,
             said_unseen: false,
         }
     }
@@ -82,6 +87,20 @@ impl State {
     /// Opens all directories again at the next request.
     pub(super) fn close(&mut self) {
         self.open = None;
+    }
+
+    /// Does a step of a request inside the gate, if it enters the gate: it is entered once for all files of the step. The
+    /// step must not do anything slow there.
+    pub(super) fn in_the_gate<T>(&mut self, step: impl FnOnce(&mut Self) -> T) -> T {
+        self.stays_in_gate = true;
+        let outcome = step(self);
+        (self.stays_in_gate, self.passage) = (false, None);
+        outcome
+    }
+
+    /// The request has entered the gate on account of a file.
+    pub(super) fn has_entered(&mut self, judged: &Judged) {
+        self.passage = judged.passage().filter(|_| self.stays_in_gate).cloned();
     }
 
     /// Opens the lock directories and the state directory.

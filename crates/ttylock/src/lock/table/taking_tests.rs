@@ -96,11 +96,15 @@ impl Shared {
         std::fs::read_to_string(self.lock_file()).unwrap().trim().to_owned()
     }
 
+    fn gate(&self) -> PathBuf {
+        self.0.path().join("state/gate")
+    }
+
     fn assert_nothing_is_left(&self) {
         for left in ["lock", "state"] {
             let left = std::fs::read_dir(self.0.path().join(left)).unwrap().flatten();
             let left: Vec<_> = left.map(|it| it.file_name()).collect();
-            assert!(left.iter().all(|it| it.to_str().unwrap().starts_with("gate.")), "{left:?}");
+            assert!(left.iter().all(|it| it == "gate"), "{left:?}");
         }
     }
 
@@ -332,7 +336,7 @@ fn the_records_of_another_lock_directory_stay() {
     assert_eq!(shared.here().lock(&own).outcome(), Outcome::Busy);
     assert_eq!(first.unlock(&own).outcome(), Outcome::Done);
     let mut left = std::fs::read_dir(shared.0.path().join("state")).unwrap().flatten();
-    assert!(left.all(|it| it.file_name().to_str().unwrap().starts_with("gate.")));
+    assert!(left.all(|it| it.file_name() == "gate"));
 }
 
 /// If the kernel's list was not read completely, a process that has the port open may have locked it.
@@ -621,19 +625,15 @@ fn without_its_gate_a_service_says_busy(#[values(true, false)] is_daemon: bool) 
     let receiver = Sleeper::new();
     let own = request(Pid::this());
     assert_eq!(table.lock(&own).outcome(), Outcome::Done);
-    let lanes = || (0..8).map(|lane| shared.0.path().join(format!("state/gate.{lane}")));
-    for lane in lanes() {
-        let _ = std::fs::remove_file(&lane);
-        std::fs::create_dir(lane).unwrap();
-    }
+    shut(&shared.gate());
     let busy_for_the_gate = |answer: Answer| {
         let says = |what| answer.events.iter().any(|event| event.text.contains(what));
-        answer.outcome() == Outcome::Busy && says("see gate.* in ") && !says("'s to unlock")
+        answer.outcome() == Outcome::Busy && says("see gate in ") && !says("'s to unlock")
     };
     let pass = Pass { device: own.device.clone(), from: own.pid, to: receiver.pid() };
     assert!(busy_for_the_gate(table.pass(&pass)));
     assert!(busy_for_the_gate(table.unlock(&own)));
-    lanes().for_each(|lane| std::fs::remove_dir(lane).unwrap());
+    std::fs::remove_dir(shared.gate()).unwrap();
     assert_eq!(table.unlock(&own).outcome(), Outcome::Done);
     shared.assert_nothing_is_left();
 }
@@ -942,12 +942,19 @@ fn an_unrecorded_lock_is_passed_if_its_giver_keeps_it(
     assert_eq!(shared.named(), named.pid().to_string());
 }
 
+/// A request has no answer yet: this process is in the gate.
+#[track_caller]
+fn assert_waits_for_us(answer: &Answer) {
+    let Err(Stop::NotYet(Cause::Gate(occupant))) = &answer.result else { panic!("{answer:?}") };
+    assert_eq!(occupant.pid(), Some(Pid::this()));
+}
+
 /// Another process goes through the gate on account of this file, and is stopped there.
 fn in_the_gate(shared: &Shared, name: &str) -> pidlockfile::Judged {
     let open = shared.service().state.open().unwrap();
     let name = Name::new(name).unwrap();
     let Ok(pidlockfile::Found::File(mut judged)) = open.own.file(&name).read() else { panic!() };
-    assert!(open.own.directory.enter(&name, &mut judged).unwrap());
+    assert_eq!(open.own.directory.enter(&name, &mut judged).unwrap(), None);
     judged
 }
 
@@ -955,25 +962,17 @@ fn is_free_for_flock(path: &Path) -> bool {
     Flock::lock(File::open(path).unwrap(), FlockArg::LockExclusiveNonblock).is_ok()
 }
 
-/// A lock of two names whose files have different files of the gate: the first name, and the second.
+/// A lock of two names.
 fn with_two_names(shared: &Shared, table: &mut Table) -> [PathBuf; 2] {
     symlink("ttyS0", shared.0.path().join("dev/modem")).unwrap();
-    let own = request(Pid::this());
-    let paths = [shared.lock_file(), shared.0.path().join("lock/LCK..modem")];
-    let mut fillers = Vec::new();
-    loop {
-        assert_eq!(table.lock(&own).outcome(), Outcome::Done);
-        let [first, second] = paths.each_ref().map(|path| lane_of(path));
-        if first != second {
-            return paths;
-        }
-        assert_eq!(table.unlock(&own).outcome(), Outcome::Done);
-        fillers.push(tempfile::tempfile_in(shared.0.path()).unwrap());
-    }
+    assert_eq!(table.lock(&request(Pid::this())).outcome(), Outcome::Done);
+    [shared.lock_file(), shared.0.path().join("lock/LCK..modem")]
 }
 
-fn lane_of(path: &Path) -> u64 {
-    std::fs::metadata(path).unwrap().ino() % 8
+/// From now on, nobody can enter the gate. A process that is inside stays there.
+fn shut(gate: &Path) {
+    let _ = std::fs::remove_file(gate);
+    std::fs::create_dir(gate).unwrap();
 }
 
 /// A process that removes the lock is stopped in the gate, between its last look and the removal. The owner's UNLOCK waits
@@ -996,7 +995,7 @@ fn a_release_does_not_overtake_a_process_in_the_gate(#[case] is_daemon: bool) {
     let inside = in_the_gate(&shared, "LCK..ttyS0");
     for backoff in [fresh(), fresh().used_up(Instant::now())] {
         let answer = table.attempt_unlock(&own, backoff);
-        assert_eq!(answer.result, Err(Stop::NotYet(Cause::Breaking)));
+        assert_waits_for_us(&answer);
         assert!(stands());
     }
     let answer = table.attempt_unlock(&own, fresh().last(Instant::now()));
@@ -1049,9 +1048,11 @@ fn a_lock_waits_for_a_process_in_the_gate_and_is_refused() {
     let inside = in_the_gate(&shared, "LCK..ttyS0");
     let own = request(Pid::this());
     let answer = table.attempt_lock(&own, None, last());
-    assert_eq!(answer.result, Err(Stop::NotYet(Cause::Breaking)));
+    assert_waits_for_us(&answer);
     let answer = table.attempt_lock(&own, None, fresh().last(Instant::now()));
     assert_eq!(answer.outcome(), Outcome::Busy, "{answer:?}");
+    let names_it = format!("pid {} stays in the gate", Pid::this());
+    assert!(answer.events.iter().any(|event| event.text.contains(&names_it)), "{answer:?}");
     assert!(path.exists());
     drop(inside);
     assert_eq!(table.attempt_lock(&own, None, last()).outcome(), Outcome::Done);
@@ -1074,27 +1075,19 @@ fn a_lock_that_is_not_unlocked_keeps_its_first_name() {
     shared.assert_nothing_is_left();
 }
 
-/// A file of the gate cannot be opened, and one of two names stays.
 #[rstest]
-#[case::the_first(0)]
-#[case::the_second(1)]
-fn a_lock_that_is_half_released_is_not_unlocked(
-    #[case] which: usize,
-    #[values(true, false)] is_daemon: bool,
-) {
+fn without_the_gate_no_name_is_released(#[values(true, false)] is_daemon: bool) {
     let shared = Shared::new();
     let mut table = shared.service();
     if is_daemon {
         table.keep_open(10);
     }
     let paths = with_two_names(&shared, &mut table);
-    let lane = shared.0.path().join(format!("state/gate.{}", lane_of(&paths[which])));
-    let _ = std::fs::remove_file(&lane);
-    std::fs::create_dir(&lane).unwrap();
+    shut(&shared.gate());
     let answer = table.unlock(&request(Pid::this()));
     assert_eq!(answer.outcome(), Outcome::Busy, "{answer:?}");
-    assert!(paths[0].exists());
-    std::fs::remove_dir(&lane).unwrap();
+    assert!(paths.iter().all(|path| path.exists()));
+    std::fs::remove_dir(shared.gate()).unwrap();
     assert_eq!(table.unlock(&request(Pid::this())).outcome(), Outcome::Done);
     shared.assert_nothing_is_left();
 }
@@ -1103,26 +1096,24 @@ fn a_lock_that_is_half_released_is_not_unlocked(
 #[test]
 fn nobody_waits_at_the_gate_while_the_list_is_read() {
     let shared = Shared::new();
-    let (path, held) = stale_and_held(&shared);
+    let (_, held) = stale_and_held(&shared);
     let mut table = shared.service();
     table.state.flocks =
         Flocks::answering([Some(listing_of(&held, FlockHolder::Process(no_process())))]);
     let entered = Rc::new(RefCell::new(false));
     let note = Rc::clone(&entered);
-    let state = shared.0.path().join("state");
-    meanwhile::at(Before::List, move || {
-        *note.borrow_mut() = is_free_for_flock(&state.join(format!("gate.{}", lane_of(&path))));
-    });
+    let gate = shared.gate();
+    meanwhile::at(Before::List, move || *note.borrow_mut() = is_free_for_flock(&gate));
     assert_eq!(table.attempt_lock(&request(Pid::this()), None, last()).outcome(), Outcome::Done);
     assert!(*entered.borrow());
 }
 
-/// A daemon makes the files of the gate at its start: later, the file system may be full.
+/// A daemon makes the gate at its start: later, the file system may be full.
 #[test]
 fn a_daemon_makes_its_gate_at_the_start() {
     let shared = Shared::new();
     shared.service().keep_open(10);
-    assert!((0..8).all(|lane| shared.0.path().join(format!("state/gate.{lane}")).is_file()));
+    assert!(shared.gate().is_file());
 }
 
 /// In a directory that is open to all, another user plants a file with the owner's number. It cannot be removed, and the
@@ -1154,7 +1145,8 @@ fn a_planted_file_keeps_no_users_lock_from_being_released() {
     assert!(!shared.lock_file().exists() && planted.exists(), "{answer:?}");
 }
 
-/// Of three names, the last is released and the second stays. The first was not tried: it goes with its holder.
+/// Of three names, the last is released. The second is a stale lock by then, the gate cannot be entered again, and both
+/// others stay. They go with the holder.
 #[test]
 fn a_name_that_was_not_released_is_still_watched() {
     let shared = Shared::new();
@@ -1163,25 +1155,20 @@ fn a_name_that_was_not_released_is_still_watched() {
     table.keep_open(10);
     let holder = Sleeper::new();
     let own = request(holder.pid());
-    let mut fillers = Vec::new();
     symlink("ttyS0", shared.0.path().join("dev/modem")).unwrap();
-    let paths = loop {
-        assert_eq!(table.lock(&own).outcome(), Outcome::Done);
-        let record = table.state.record_at(&Name::new("LCK..ttyS0").unwrap()).unwrap();
-        let path = |name: &Name| shared.0.path().join("lock").join(name.as_str());
-        let paths: Vec<PathBuf> = record.names.iter().map(path).collect();
-        assert_eq!(paths.len(), 3);
-        if lane_of(&paths[1]) != lane_of(&paths[2]) {
-            break paths;
-        }
-        assert_eq!(table.unlock(&own).outcome(), Outcome::Done);
-        fillers.push(tempfile::tempfile_in(shared.0.path()).unwrap());
-    };
+    assert_eq!(table.lock(&own).outcome(), Outcome::Done);
+    let record = table.state.record_at(&Name::new("LCK..ttyS0").unwrap()).unwrap();
+    let path = |name: &Name| shared.0.path().join("lock").join(name.as_str());
+    let paths: Vec<PathBuf> = record.names.iter().map(path).collect();
+    assert_eq!(paths.len(), 3);
     let stand = || paths.iter().map(|path| path.exists()).collect::<Vec<_>>();
-    let inside = in_the_gate(&shared, paths[1].file_name().unwrap().to_str().unwrap());
+    std::fs::remove_file(&paths[1]).unwrap();
+    std::fs::write(&paths[1], format!("{:>10}\n", no_process())).unwrap();
+    let gate = shared.gate();
+    meanwhile::at(Before::Hold, move || shut(&gate));
     let answer = table.attempt_unlock(&own, fresh().last(Instant::now()));
     assert_eq!((answer.outcome(), stand()), (Outcome::Busy, vec![true, true, false]));
-    drop(inside);
+    std::fs::remove_dir(shared.gate()).unwrap();
     let pid = holder.pid();
     drop(holder);
     table.remove_locks_of_ended(pid);
