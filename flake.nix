@@ -13,7 +13,7 @@
       all = pkgs: {
         lfpd = pkgs.callPackage ./packaging/nix/package.nix {
           name = "lfpd";
-          crates = [ "lfpd" "lfp" ];
+          crates = [ "lfpd" "lfp-cli" ];
           program = "lfp";
         };
         lfp-preload = pkgs.callPackage ./packaging/nix/package.nix { name = "lfp-preload"; };

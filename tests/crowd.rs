@@ -92,7 +92,7 @@ fn beside_very_many_kernel_locks_an_answer_is_in_time_and_incomplete() -> std::i
     let _alone = alone();
     many_descriptors();
     let daemon = Daemon::start(&[]);
-    let lfp = testbed::program("lfp", "lfp", &["cli"]);
+    let lfp = testbed::program("lfp-cli", "lfp", &[]);
     let _locks = lock_ranges(1000, 200)?;
     let mut others: Vec<_> = (0..8).map(|_| daemon.on_unix().greeted()).collect();
     let mut asking = daemon.on_unix().greeted();

@@ -739,7 +739,7 @@ fn told(root: &Path) -> BTreeMap<String, u64> {
 /// The programs under test, and the library. They are built where the compiler finds all that it needs.
 fn programs() -> [(&'static str, PathBuf); 3] {
     [
-        ("lfp", testbed::program("lfp", "lfp", &["cli"])),
+        ("lfp", testbed::program("lfp-cli", "lfp", &[])),
         ("lockdev", testbed::program("liblockdev", "lockdev", &[])),
         ("library", testbed::library("lfp-preload", "liblfp_preload")),
     ]

@@ -63,7 +63,7 @@ pub(crate) fn sandbox() -> (Sandbox, tempfile::TempDir) {
     let made = tempfile::tempdir().expect("a directory");
     let image = first_files(made.path());
     let sandbox = Sandbox::layout()
-        .bring("lfp", testbed::program("lfp", "lfp", &["cli"]))
+        .bring("lfp", testbed::program("lfp-cli", "lfp", &[]))
         .bring("lfpd", env!("CARGO_BIN_EXE_lfpd"))
         .bring("kernel", kernel())
         .bring("image", image)

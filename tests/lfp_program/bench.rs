@@ -25,7 +25,7 @@ impl Bench {
     /// A machine of this layout, with `lfp` and `lfpd`.
     pub(crate) fn of(layout: Layout) -> Self {
         let layout = layout
-            .bring("lfp", testbed::program("lfp", "lfp", &["cli"]))
+            .bring("lfp", testbed::program("lfp-cli", "lfp", &[]))
             .bring("lfpd", env!("CARGO_BIN_EXE_lfpd"));
         Self(layout.enter())
     }

@@ -168,7 +168,7 @@ fn a_container_says_that_it_does_not_see_others() {
 #[test]
 #[ignore = "needs root: tests/run"]
 fn root_of_a_whole_machine_sees_all() {
-    let lfp = testbed::program("lfp", "lfp", &["cli"]);
+    let lfp = testbed::program("lfp-cli", "lfp", &[]);
     let told = std::process::Command::new(lfp).args(["--direct", "--json", "who", "null"]).output();
     let told = String::from_utf8(told.unwrap().stdout).unwrap();
     // Source: PROC_PID_INIT_INO in the kernel's proc_ns.h.

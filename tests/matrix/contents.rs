@@ -23,7 +23,7 @@ const FILE: &str = "/run/lock/LCK..ttyW0";
 fn a_lock_that_all_programs_read_is_read_by_us(#[case] content: &str) {
     let sandbox = Sandbox::with_lfpd()
         .port("ttyW0")
-        .bring("lfp", testbed::program("lfp", "lfp", &["cli"]))
+        .bring("lfp", testbed::program("lfp-cli", "lfp", &[]))
         .enter();
     let holder = sandbox.sleeper(User::Root);
     let pid = format!("{:03}", holder.pid());

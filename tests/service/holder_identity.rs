@@ -147,7 +147,7 @@ fn clean(ground: &Ground) -> String {
          '{}' --direct clean",
         ground.path("lock").display(),
         ground.path("state").display(),
-        program("lfp", "lfp", &["cli"]).display(),
+        program("lfp-cli", "lfp", &[]).display(),
     )
 }
 

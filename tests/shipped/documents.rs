@@ -59,7 +59,7 @@ fn the_limits_of_the_service_are_few_and_listed() {
 /// A program that wants the client alone is not made to build a command line.
 #[test]
 fn the_client_library_brings_little() {
-    let words = "tree --package lfp --edges normal --no-default-features --prefix none --locked";
+    let words = "tree --package lfp --edges normal --prefix none --locked";
     let tree = Command::new(env!("CARGO")).args(words.split(' ')).current_dir(root()).output();
     let tree = tree.unwrap();
     assert!(tree.status.success(), "{tree:?}");
@@ -85,7 +85,7 @@ fn the_client_library_brings_little() {
 /// Whoever adds a library gets the library, and what its programs need only if he asks for it.
 #[rstest]
 fn a_library_brings_no_command_line(
-    #[values("dflock", "file-semaphore", "leases", "pidlockfile", "ttylock")] package: &str,
+    #[values("dflock", "file-semaphore", "leases", "lfp", "pidlockfile", "ttylock")] package: &str,
 ) {
     let words = ["tree", "--edges", "normal", "--prefix", "none", "--locked", "--package", package];
     let tree = Command::new(env!("CARGO")).args(words).current_dir(root()).output().unwrap();

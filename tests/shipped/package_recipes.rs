@@ -171,7 +171,7 @@ fn ldconfig_passes_over_the_linkers_script() {
 #[test]
 fn every_bundled_crate_has_its_holders_named() {
     let said = Place::new().run(
-        "cargo tree --locked --offline -p lfpd -p lfp -p lfp-preload -p liblockdev -p file-semaphore -p dflockd \
+        "cargo tree --locked --offline -p lfpd -p lfp-cli -p lfp-preload -p liblockdev -p file-semaphore -p dflockd \
              -p dflock --all-features --edges normal --target x86_64-unknown-linux-gnu --prefix none |
              sed -n '/ (\\/\\|^$/!s/^\\([^ ]*\\) v\\([^ ]*\\).*/\\1 \\2/p' | sort -u",
     );

@@ -1,4 +1,4 @@
-//! Locks for serial ports from the service `lfpd`: a client library, and the command `lfp`.
+//! Locks for serial ports from the service `lfpd`: a client library.
 //!
 //! ```no_run
 //! # fn main() -> Result<(), lfp::LockError> {
@@ -20,8 +20,8 @@
 //! A client blocks and has one connection, a socket of the standard library. Every wait has a deadline, and every
 //! reply a largest size. Nothing is retried, and extensions are used only if the caller asks for them.
 //!
-//! With the feature `cli` (default) there is also `command`, the whole program `lfp`. Without it (`default-features =
-//! false`) the library needs only `nix` and `rustix`.
+//! The library needs only `nix` and `rustix`. The command `lfp` is the package `lfp-cli`, which turns on the feature
+//! `cli`.
 
 pub mod client;
 /// The command. No part of the library's API: it may change at any time.

@@ -114,7 +114,7 @@ fn built(scratch: &Path) -> PathBuf {
         let stripped = Command::new("install")
             .args(["-s", "-t"])
             .arg(&release)
-            .args([program("lfpd", "lfpd", &[]), program("lfp", "lfp", &["cli"])])
+            .args([program("lfpd", "lfpd", &[]), program("lfp-cli", "lfp", &[])])
             .args(["sema", "semats"].map(sema))
             .args(["dflockd", "dflock"].map(|name| program(name, name, &[])))
             .arg(program("liblockdev", "lockdev", &[]))

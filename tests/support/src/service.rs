@@ -25,7 +25,7 @@ impl Layout {
     pub fn installed(self) -> Self {
         self.lock_dir("0755", "root:root")
             .bring("lfpd", program("lfpd", "lfpd", &[]))
-            .bring("bin/lfp", program("lfp", "lfp", &["cli"]))
+            .bring("bin/lfp", program("lfp-cli", "lfp", &[]))
             .bring(TMPFILES, workspace().join("etc/tmpfiles.d/lfpd.conf"))
     }
 }
