@@ -555,12 +555,14 @@ pub(crate) fn watch(
 #[case(&[Fault::CutFront, Fault::CutLink], 7)]
 #[case(&[Fault::KillAll, Fault::EndFront], 2)]
 #[case::clocks_step(&[Fault::StepClocks, Fault::KillFront], 3)]
+#[ignore = "needs programs: tests/run"]
 fn two_clients_never_hold_one_lock(#[case] faults: &[Fault], #[case] pause_s: u64) {
     run(&mut Cluster::start(&[]), TICKS, faults, Duration::from_secs(pause_s));
 }
 
 /// The wall clocks of the members are apart, too; and that of the second server goes forward while it leads.
 #[test]
+#[ignore = "needs programs: tests/run"]
 fn nobody_trusts_a_clock() {
     let faults = [Fault::KillFront, Fault::StepClocks, Fault::KillLeader];
     run(&mut Cluster::start(&["--clocks"]), TICKS, &faults, Duration::from_secs(3));

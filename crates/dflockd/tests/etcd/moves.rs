@@ -299,6 +299,7 @@ fn run(cluster: &mut Cluster, grace: u64, faults: &[(Fault, u64)], holds: u64) -
 #[rstest]
 #[case::at_once(0, &[(Fault::StopLeader, 3), (Fault::LoseQuorum, 4)])]
 #[case::after_a_grace(2, &[(Fault::LoseQuorum, 4), (Fault::KillLeader, 2)])]
+#[ignore = "needs programs: tests/run"]
 fn no_holder_is_denied_its_own_lock(#[case] grace: u64, #[case] faults: &[(Fault, u64)]) {
     run(&mut Cluster::start(&[]), grace, faults, 100);
 }
