@@ -19,6 +19,7 @@ const FILES: &str = "\
 /usr/share/doc/dflock/dflock.md
 /usr/share/doc/dflock/kubernetes.md
 /usr/share/doc/dflock/lock-server.md
+/usr/share/doc/dflock/twenty-machines.md
 /usr/share/doc/dflock/what-happens-when.md
 /usr/share/doc/dflockd/changelog.Debian.gz
 /usr/share/doc/dflockd/copyright
@@ -30,6 +31,7 @@ const FILES: &str = "\
 /usr/share/doc/dflockd/examples/dflockd@.service
 /usr/share/doc/dflockd/kubernetes.md
 /usr/share/doc/dflockd/lock-server.md
+/usr/share/doc/dflockd/twenty-machines.md
 /usr/share/doc/dflockd/what-happens-when.md
 /usr/share/fish/vendor_completions.d/dflock.fish
 /usr/share/fish/vendor_completions.d/dflockd.fish

@@ -6,11 +6,16 @@ use rstest::rstest;
 use std::fs;
 use std::path::Path;
 
-/// The block behind `<!-- run: NAME -->`, as one would copy it.
+/// The block of docs/dflock.md behind `<!-- run: NAME -->`, as one would copy it.
 pub(crate) fn recipe(name: &str) -> String {
-    let readme =
-        fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/dflock.md")).unwrap();
-    let (_, rest) = readme.split_once(&format!("<!-- run: {name} -->\n\n")).expect(name);
+    block("dflock.md", name)
+}
+
+/// The same of another page.
+fn block(page: &str, name: &str) -> String {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(page);
+    let page = fs::read_to_string(page).unwrap();
+    let (_, rest) = page.split_once(&format!("<!-- run: {name} -->\n\n")).expect(name);
     let lines = rest.lines().take_while(|line| line.is_empty() || line.starts_with("    "));
     lines.map(|line| line.strip_prefix("    ").unwrap_or_default().to_owned() + "\n").collect()
 }
@@ -257,6 +262,48 @@ fn tls_and_a_secret() {
     let end = Kitchen::new(&[]).cook(&script);
     assert_eq!(end.out, "it is mine\n", "{end:?}");
     assert!(end.err.contains("more than one line"), "{end:?}");
+}
+
+/// docs/twenty-machines.md, but for the installed unit: its variables are those of the shell.
+#[test]
+#[ignore = "needs root: tests/run"]
+fn a_server_for_twenty_machines() {
+    let page = |name| block("twenty-machines.md", name);
+    let certificate = page("certificate").replace("/etc/dflockd", "etc");
+    let service = page("service");
+    let credentials = service.lines().filter_map(|line| line.strip_prefix("LoadCredential="));
+    let copies: String = credentials
+        .map(|line| format!("cp etc/{} run/\n", line.split_once(":/etc/dflockd/").unwrap().1))
+        .collect();
+    let variables = service.lines().filter_map(|line| line.strip_prefix("Environment="));
+    let variables: String =
+        variables.map(|line| format!("export {}\n", line.replace("%d", "run"))).collect();
+    assert_eq!((copies.lines().count(), variables.lines().count()), (5, 8));
+    let job = page("job").replace("/etc/dflock/", "client/");
+    let scrape = page("scrape");
+    for line in ["scheme: https", "ca_file: cert.pem", "credentials_file: metrics-secret"] {
+        assert!(scrape.contains(line), "{line}");
+    }
+    let script = format!(
+        "echo 127.0.0.1 locks.example >hosts; mount --bind hosts /etc/hosts
+         ({certificate}) 2>/dev/null; umask 077; mkdir run client
+         {copies}cp etc/cert.pem etc/secret client/
+         ({variables}exec dflockd --state-dir state 2>log) &
+         metrics() {{ curl -sf --cacert client/cert.pem -H \"Authorization: Bearer $(cat $1)\" \
+             https://locks.example:6389/metrics; }}
+         until metrics etc/metrics-secret >numbers; do sleep 0.05; done
+         metrics client/cert.pem || echo no numbers without the secret
+         {job}dflock stats --tls-ca client/cert.pem | head -1
+         dflock force-release --tls-ca client/cert.pem --admin-token-file etc/admin-secret backup
+         echo $?; wc -l <ran; grep -c ^dflockd_uptime numbers"
+    );
+    let end = Kitchen::new(&[("backup.sh", "echo $DFLOCK_KEY >>ran")]).boil(&script);
+    let lines: Vec<&str> = end.out.lines().collect();
+    assert_eq!(
+        lines,
+        ["no numbers without the secret", "locks.example:6388: 1 connection", "1", "1", "1"],
+        "{end:?}"
+    );
 }
 
 #[test]
