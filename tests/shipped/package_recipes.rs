@@ -94,7 +94,8 @@ pub(crate) fn installed(words: &str) -> BTreeSet<String> {
 #[case::nix("packaging/nix/package.nix", "version = ")]
 #[case::openwrt("packaging/openwrt/Makefile", "PKG_VERSION:=")]
 #[case::freebsd("packaging/freebsd/Makefile", "DISTVERSION=")]
-#[case::python("python/pyproject.toml", "version = ")]
+#[case::python_lfp_serial("python/lfp-serial/pyproject.toml", "version = ")]
+#[case::python_dflock("python/dflock/pyproject.toml", "version = ")]
 #[case::chart("packaging/kubernetes/chart/Chart.yaml", "version: ")]
 #[case::chart_of("packaging/kubernetes/chart/Chart.yaml", "appVersion: ")]
 fn all_recipes_have_the_same_version(#[case] file: &str, #[case] name: &str) {
@@ -127,7 +128,8 @@ fn all_recipes_have_the_same_contact() {
     ] {
         assert!(shipped(file).contains(&maintainer), "{file}");
     }
-    for file in ["python/pyproject.toml", "debian/watch"] {
+    for file in ["python/lfp-serial/pyproject.toml", "python/dflock/pyproject.toml", "debian/watch"]
+    {
         assert!(shipped(file).contains(&home), "{file}");
     }
     for file in ["rpm/lfpd.spec", "arch/PKGBUILD", "alpine/APKBUILD", "nix/package.nix"] {

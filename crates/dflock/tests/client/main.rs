@@ -23,6 +23,7 @@ mod loss;
 mod program;
 mod proxy;
 mod python;
+mod python_package;
 mod race;
 mod reach;
 mod recipes;
