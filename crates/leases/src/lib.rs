@@ -48,8 +48,8 @@ pub mod wire;
 struct Readme;
 
 pub use engine::{
-    Answer, AutoRelease, Caps, Census, Claim, ConnId, Counters, Cursor, Effect, Engine, Grant,
-    Histogram, Key, KeyLine, KeyView, Keys, Label, LeaseStart, Limit, MAX_KEY_BYTES, MAX_KEYS,
-    MAX_SECONDS, Mint, Moment, Party, Population, Progress, Refusal, Request, Seconds, Sight,
-    TOKEN_DIGITS, Token, Ttl, Verdict, WAIT_BOUNDS_MICROS, read_hex,
+    Answer, AutoRelease, Caps, Census, Claim, ConnId, Counters, Cursor, Effect, Engine, Forced,
+    Grant, Histogram, Key, KeyLine, KeyView, Keys, Label, LeaseStart, Limit, MAX_KEY_BYTES,
+    MAX_KEYS, MAX_SECONDS, Mint, Moment, Party, Population, Progress, Refusal, Request, Seconds,
+    Sight, TOKEN_DIGITS, Token, Ttl, Verdict, WAIT_BOUNDS_MICROS, read_hex,
 };

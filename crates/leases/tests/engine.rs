@@ -11,8 +11,8 @@ mod engine {
     use leases::journal::{Kept, Record, Recovered};
     use leases::wire::{StatsCursor, push_stats};
     use leases::{
-        Answer, AutoRelease, Caps, Claim, ConnId, Cursor, Effect, Engine, Grant, Key, Keys, Label,
-        LeaseStart, Limit, Moment, Progress, Refusal, Request, Seconds, Token, Ttl, Verdict,
+        Answer, AutoRelease, Caps, Claim, ConnId, Cursor, Effect, Engine, Forced, Grant, Key, Keys,
+        Label, LeaseStart, Limit, Moment, Progress, Refusal, Request, Seconds, Token, Ttl, Verdict,
     };
     use rstest::rstest;
     use std::hash::RandomState;
@@ -85,6 +85,102 @@ mod engine {
         let grant = granted(acquire(&mut engine, at(0), conn, "k", 1, 5));
         release(&mut engine, at(0), conn, "k", grant.token);
         (engine, conn)
+    }
+
+    /// A thousand readers may wait for one writer: they get the lock in steps, in their order, and who comes between two
+    /// steps is behind them. Some of them leave before their step.
+    #[test]
+    fn a_long_queue_is_served_in_steps() {
+        const READERS: usize = 1000;
+        let (mut engine, writer) = (engine_with(|caps| caps.max_entries = 5000), 1);
+        let writer = engine.connect(writer);
+        let grant = granted(acquire(&mut engine, at(0), writer, "k", 1, 60));
+        let key = Key::new(b"k").unwrap();
+        let share =
+            Request::Acquire { key, claim: Claim::Shared, timeout: seconds(1000), ttl: None };
+        let mut readers = Vec::new();
+        for serial in 0..READERS {
+            let reader = engine.connect(serial as u64 + 2);
+            assert_eq!(engine.ask(at(0), reader, share), Verdict::Later);
+            readers.push(reader);
+        }
+        release(&mut engine, at(1), writer, "k", grant.token);
+        let (late, next_writer) = (engine.connect(5001), engine.connect(5002));
+        assert_eq!(engine.ask(at(1), late, share), Verdict::Later, "others are before it");
+        assert_eq!(acquire(&mut engine, at(1), next_writer, "k", 1, 60), Verdict::Later);
+        engine.cancel(at(1), readers[READERS - 1]);
+        let (mut served, mut steps) = (Vec::new(), 0);
+        loop {
+            let before = served.len();
+            while let Some(effect) = engine.take_effect() {
+                let Effect::Answer(conn, Answer::Granted(_)) = effect else { panic!("{effect:?}") };
+                served.push(conn);
+            }
+            assert!(served.len() - before <= 300, "{}", served.len() - before);
+            if engine.next_deadline() > at(1) {
+                break;
+            }
+            steps += 1;
+            engine.advance(at(1));
+        }
+        readers[READERS - 1] = late;
+        assert!(served == readers && steps >= 4, "{} in {steps}", served.len());
+        assert_eq!((held(&engine), waiting(&engine)), (READERS, 1));
+    }
+
+    /// The queue that was to be served on ends meanwhile, and its key is forgotten.
+    #[test]
+    fn a_long_queue_may_end_before_it_is_served() {
+        let mut engine = engine_with(|caps| (caps.max_entries, caps.max_locks) = (5000, 1));
+        let writer = engine.connect(1);
+        let grant = granted(acquire(&mut engine, at(0), writer, "k", 1, 60));
+        let key = Key::new(b"k").unwrap();
+        let share =
+            Request::Acquire { key, claim: Claim::Shared, timeout: seconds(1000), ttl: None };
+        let readers: Vec<ConnId> = (0..400).map(|serial| engine.connect(serial + 2)).collect();
+        for reader in &readers {
+            assert_eq!(engine.ask(at(0), *reader, share), Verdict::Later);
+        }
+        release(&mut engine, at(1), writer, "k", grant.token);
+        for reader in readers.iter().rev() {
+            engine.disconnect(at(1), *reader, AutoRelease::On);
+        }
+        assert_eq!((held(&engine), waiting(&engine)), (0, 0));
+        let _other = granted(acquire(&mut engine, at(1), writer, "other", 1, 60));
+        while engine.next_deadline() <= at(1) {
+            engine.advance(at(1));
+        }
+        assert_eq!((held(&engine), known(&engine)), (1, 1));
+    }
+
+    /// Holds are taken away in steps, the oldest first, and none that begins in between.
+    #[test]
+    fn force_takes_the_holds_that_there_are_at_first() {
+        const SLOTS: u64 = 10;
+        let mut engine = engine();
+        let conn = engine.connect(1);
+        let first = granted(acquire(&mut engine, at(0), conn, "k", SLOTS, 60));
+        for _ in 1..SLOTS {
+            let _more = granted(acquire(&mut engine, at(0), conn, "k", SLOTS, 60));
+        }
+        let waiter = engine.connect(2);
+        assert_eq!(acquire(&mut engine, at(0), waiter, "k", SLOTS, 60), Verdict::Later);
+        let (mut forced, key) = (Forced::default(), Key::new(b"k").unwrap());
+        assert_eq!(engine.force_release(at(1), key, &mut forced, 4), Progress::More);
+        assert!(
+            matches!(engine.take_effect(), Some(Effect::Taken(_, token)) if token == first.token)
+        );
+        // The waiter has one, and so has one that comes now.
+        let _new = granted(acquire(&mut engine, at(1), waiter, "k", SLOTS, 60));
+        assert_eq!(engine.force_release(at(1), key, &mut forced, 4), Progress::More);
+        assert_eq!(engine.force_release(at(1), key, &mut forced, 4), Progress::Done);
+        assert_eq!((forced.released(), held(&engine)), (10, 2));
+        // Those that there are now; nothing where nobody holds.
+        for want in [2, 0] {
+            let mut forced = Forced::default();
+            assert_eq!(engine.force_release(at(1), key, &mut forced, 4), Progress::Done);
+            assert_eq!((forced.released(), held(&engine)), (want, 0));
+        }
     }
 
     /// The search comes every five seconds and takes what has been idle for more than sixty.

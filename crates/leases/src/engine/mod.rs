@@ -22,7 +22,7 @@ mod view;
 pub use counters::{Census, Counters, Histogram, Population, WAIT_BOUNDS_MICROS};
 pub use record::{Kept, Label, LeaseStart, Record};
 pub use request::{
-    Answer, AutoRelease, ConnId, Effect, Grant, Progress, Refusal, Request, Verdict,
+    Answer, AutoRelease, ConnId, Effect, Forced, Grant, Progress, Refusal, Request, Verdict,
 };
 pub use sharing::Claim;
 pub use state::Caps;
@@ -155,11 +155,22 @@ impl Engine {
         }
     }
 
-    /// Takes away all holds of a key, of every owner; returns how many.
-    pub fn force_release(&mut self, now: Moment, key: Key<'_>) -> usize {
+    /// Takes away at most `most` of the holds that a key has, of every owner. Holds that begin after the first step are
+    /// not taken away.
+    pub fn force_release(
+        &mut self,
+        now: Moment,
+        key: Key<'_>,
+        forced: &mut Forced,
+        most: usize,
+    ) -> Progress {
         let state = self.at(now);
-        let Some(key) = state.keys.find(key) else { return 0 };
-        let holds: Vec<HolderId> = state.keys[key].holders.iter().rev().collect();
+        let Some(key) = state.keys.find(key) else { return Progress::Done };
+        let fence = |id: HolderId| state.holders[id].token.fence();
+        let held = &state.keys[key].holders;
+        let last = *forced.last.get_or_insert_with(|| held.last().map_or(0, fence));
+        let holds: Vec<HolderId> =
+            held.iter().take_while(|id| fence(*id) <= last).take(most).collect();
         for &id in &holds {
             state.counters.releases += 1;
             let Holder { standing, token, .. } = state.holders[id];
@@ -170,7 +181,8 @@ impl Engine {
             holding::mark_lost(state, id);
             queue::free(state, id);
         }
-        holds.len()
+        forced.released += holds.len();
+        if holds.len() < most { Progress::Done } else { Progress::More }
     }
 
     /// The oldest effect not yet taken.
@@ -185,13 +197,14 @@ impl Engine {
         if std::mem::take(&mut state.reopening) {
             queue::serve_all(state);
         }
+        queue::serve_more(state);
         state.keys.collect(now, &state.caps);
     }
 
     /// When [`Engine::advance`] must be called next; [`Moment::NEVER`] if nothing is pending. It may find nothing to do
     /// then.
     pub fn next_deadline(&self) -> Moment {
-        if self.0.reopening {
+        if self.0.reopening || !self.0.unserved.is_empty() {
             return Moment::default();
         }
         self.0.timers.next().min(self.0.keys.next_collection())

@@ -217,6 +217,22 @@ pub enum Progress {
     More,
 }
 
+/// The progress of taking away the holds of a key. The default is before the first step.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Forced {
+    /// The fence of the last hold to take away, since the first step.
+    pub(super) last: Option<u64>,
+    pub(super) released: usize,
+}
+
+impl Forced {
+    /// The number of holds that were taken away so far.
+    #[must_use]
+    pub const fn released(&self) -> usize {
+        self.released
+    }
+}
+
 /// What becomes of a connection's holds when it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::exhaustive_enums, reason = "on or off")]

@@ -220,6 +220,8 @@ pub(super) struct State {
     pub(super) closed_until: Moment,
     /// Whether queues that filled up meanwhile are still to be served.
     pub(super) reopening: bool,
+    /// Keys whose queues have more to be served in a later step. An entry may be of a key that is gone.
+    pub(super) unserved: VecDeque<KeyId>,
     /// The number of holds that can be recorded beside the present ones.
     pub(super) room: usize,
 }
@@ -246,6 +248,7 @@ impl State {
             draining: false,
             closed_until: Moment::default(),
             reopening: false,
+            unserved: VecDeque::new(),
             room: usize::MAX,
         }
     }

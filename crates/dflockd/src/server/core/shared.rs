@@ -12,18 +12,22 @@ use crate::server::tls::Tls;
 use crate::server::transport::Peer;
 use leases::journal::Failed;
 use leases::wire::{StatsCursor, push_stats};
-use leases::{AutoRelease, Census, ConnId, Counters, Key, Moment, Progress, Request, Token};
+use leases::{
+    AutoRelease, Census, ConnId, Counters, Forced, Key, Moment, Progress, Request, Token,
+};
 use leases_etcd::EtcdNumbers;
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, watch};
+use tokio::task::yield_now;
 
 /// The number of bytes of a `stats` body that are made in one turn.
 const STATS_PIECE_BYTES: usize = 16 * 1024;
 /// The number of places of the table that are read in one turn, which takes some 10 to 50 microseconds.
 pub(in crate::server) const PLACES_PER_TURN: u32 = 512;
-/// The number of holders and waiters that are shown in one turn, which takes some 50 to 100 microseconds.
+/// The number of holders and waiters that are shown, or of holders that lose their holds, in one turn, which takes some 50
+/// to 100 microseconds.
 pub(in crate::server) const PARTIES_PER_TURN: usize = 64;
 
 /// See the module.
@@ -196,23 +200,31 @@ impl Shared {
         Duration::from_micros(self.core().penalties.next(now).micros_since(now))
     }
 
-    /// Takes away all holds of a key; returns their number.
+    /// Takes away the holds that a key has now; returns their number. Others are served in between.
     ///
     /// # Errors
     /// Holds cannot be recorded; some of them may be gone.
     pub(crate) async fn force_release(&self, key: Key<'_>) -> Result<usize, Failed> {
-        let now = self.now();
-        let released = {
-            let mut core = self.core();
-            if !core.is_available() {
-                return Err(Failed);
-            }
-            let released = core.engine.force_release(now, key);
-            core.deliver(now);
-            released
-        };
+        let mut forced = Forced::default();
+        while self.force_step(key, &mut forced)? == Progress::More {
+            yield_now().await;
+        }
         self.recorded().await?;
-        Ok(released)
+        Ok(forced.released())
+    }
+
+    pub(in crate::server) fn force_step(
+        &self,
+        key: Key<'_>,
+        forced: &mut Forced,
+    ) -> Result<Progress, Failed> {
+        let (now, mut core) = (self.now(), self.core());
+        if !core.is_available() {
+            return Err(Failed);
+        }
+        let progress = core.engine.force_release(now, key, forced, PARTIES_PER_TURN);
+        core.deliver(now);
+        Ok(progress)
     }
 
     /// Releases a hold of which no client was told.
@@ -307,3 +319,7 @@ impl Shared {
         })
     }
 }
+
+#[cfg(test)]
+#[path = "shared_tests.rs"]
+mod tests;
