@@ -750,6 +750,31 @@ fn a_flock_of_the_service_or_the_owner_counts_and_is_named(#[case] uid: u32, #[c
     );
 }
 
+/// The user who has started a program counts: whoever has the file locked and becomes a program with the set-user-ID bit
+/// has no more right than before.
+#[rstest]
+#[case::of_root(0)]
+#[case::of_the_owner(1000)]
+#[ignore = "needs root: tests/run"]
+fn the_flock_of_a_set_user_id_program_is_its_users(#[case] owner: u32) {
+    let machine = Machine::new();
+    let file = machine.lock_file("LCK..ttyS1");
+    fs::write(&file, decimal(dead())).unwrap();
+    std::os::unix::fs::chown(&file, Some(1000), None).unwrap();
+    let (program, line) = (machine.path("raised"), machine.path("line"));
+    fs::copy("/bin/cat", &program).unwrap();
+    std::os::unix::fs::chown(&program, Some(owner), None).unwrap();
+    fs::set_permissions(&program, Permissions::from_mode(0o4755)).unwrap();
+    fs::write(&line, "runs\n").unwrap();
+    fs::set_permissions(machine.root.path(), Permissions::from_mode(0o755)).unwrap();
+    let words = [program.to_str().unwrap(), line.to_str().unwrap(), "-"];
+    let outsider = Holder::flocking_as(&file, 65_534, &words);
+    let answer = machine.table().lock(&request("ttyS1", own()));
+    assert_eq!(answer.outcome(), Outcome::Done, "{answer:?}");
+    let named = format!("the lock of pid {}", outsider.pid());
+    assert!(answer.events.iter().any(|event| event.text.contains(&named)), "{answer:?}");
+}
+
 /// The owner can release a lock that a session has taken and closed, whichever process holds its files; also where any
 /// user has filled the file system of the lock directory: there is no room for the stand-in of a release past that.
 #[rstest]

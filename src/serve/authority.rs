@@ -61,7 +61,7 @@ fn refused(Request { device, pid }: &Request, why: Refusal) -> Answer {
 
 /// The users of a process. Where its status is hidden, its owner may be seen nevertheless; also of one that has ended.
 fn users(pid: Pid, status: Option<&Status>) -> Option<Ids> {
-    let seen = || process::owner(pid).filter(|_| process::lives(pid)).map(Ids::all);
+    let seen = || process::users(pid).filter(|_| process::lives(pid));
     status.and_then(Status::users).or_else(seen)
 }
 
@@ -115,7 +115,8 @@ impl Authority {
             may_hold => may_hold.map_err(|why| refused(&request, why))?,
         }
         let is_for_missing = !alive();
-        let user = LazyCell::force(&status).as_ref().and_then(Status::users).map(Ids::owner);
+        let user =
+            LazyCell::force(&status).as_ref().and_then(Status::users).map(|users| users.real);
         let applicant = Some(applicant.with_user(user));
         Ok(Granted { request, device, applicant, is_for_missing })
     }

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use pidlockfile::Pid;
-use pidlockfile::process::{ProcessIdentity, owner};
+use pidlockfile::process::{ProcessIdentity, real_user};
 use ttylock::{Answer, Backoff, Cause, DeviceName, Node, Outcome, Request, Stop};
 
 use super::ports::Wish;
@@ -71,7 +71,7 @@ fn lock(
 }
 
 fn log(service: &mut Service, pid: Pid, answer: Answer) {
-    let user = owner(pid);
+    let user = real_user(pid);
     for event in answer.events {
         service.journal.of_user(
             user,

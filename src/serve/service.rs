@@ -207,10 +207,10 @@ impl Service {
     /// The log names both users and the lock.
     fn force(&mut self, client: &mut Client, request: Request) -> Result<Answer, Answer> {
         let pid = self.authority.grant_force(client.peer()?, &request)?;
-        let (request, owner) = (Request { pid, ..request }, pidlockfile::process::owner(pid));
+        let (request, user) = (Request { pid, ..request }, pidlockfile::process::real_user(pid));
         let answer = self.release(&request, *client.under_way());
         if answer.result.is_ok() {
-            let from = owner.map(|uid| format!(" of uid {uid}")).unwrap_or_default();
+            let from = user.map(|uid| format!(" of uid {uid}")).unwrap_or_default();
             let (peer, device) = (client.peer()?, request.device.as_str());
             self.journal.log.record(
                 Severity::Warning,

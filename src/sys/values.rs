@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use pidlockfile::Pid;
+pub(crate) use pidlockfile::process::Ids;
 
 /// The two ends of a TCP connection as one of its sockets sees them, IPv4-mapped addresses as
 /// IPv4.
@@ -37,41 +38,13 @@ pub(crate) enum Numbers {
     Unknown,
 }
 
-/// The users and groups of a process. Real ones are those of the user who started it; a program with the set-user-ID or
-/// set-group-ID bit has another effective one (credentials(7)).
+/// The users and groups of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Credentials {
     pub(crate) users: Ids,
     pub(crate) groups: Ids,
     /// Its supplementary groups.
     pub(crate) more_groups: Vec<u32>,
-}
-
-/// The users of a process, or its groups.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Ids {
-    pub(crate) real: u32,
-    pub(crate) effective: u32,
-    pub(crate) saved: u32,
-}
-
-impl Ids {
-    /// These of a process that has never changed them.
-    pub(crate) fn all(id: u32) -> Self {
-        Self { real: id, effective: id, saved: id }
-    }
-
-    /// Whether a process with these users is a user's, by the rule of kill(2): the user has started it, or the program
-    /// runs as that user by its set-user-ID bit. A program of root that is another user for a moment stays root's.
-    pub(crate) fn belong_to(self, uid: u32) -> bool {
-        [self.real, self.saved].contains(&uid)
-    }
-
-    /// The user for whom the locks of such a process are counted, as [`pidlockfile::process::owner`] says: the effective
-    /// one; where that is root, the one who started it.
-    pub(crate) fn owner(self) -> u32 {
-        if self.effective == 0 { self.real } else { self.effective }
-    }
 }
 
 /// On whose behalf a process is to hold a device.
@@ -118,29 +91,8 @@ mod tests {
     use super::*;
 
     const ALICE: u32 = 1000;
-    const BOB: u32 = 1001;
     const UUCP: u32 = 10;
     const DIALOUT: u32 = 20;
-
-    fn ids(real: u32, effective: u32, saved: u32) -> Ids {
-        Ids { real, effective, saved }
-    }
-
-    #[rstest]
-    #[case::her_own(Ids::all(ALICE), ALICE, true)]
-    #[case::another_users(Ids::all(BOB), ALICE, false)]
-    #[case::she_has_started_su(ids(ALICE, 0, 0), ALICE, true)]
-    #[case::she_has_started_a_set_user_id_program(ids(ALICE, UUCP, UUCP), ALICE, true)]
-    #[case::it_runs_as_uucp(ids(ALICE, UUCP, UUCP), UUCP, true)]
-    #[case::and_has_gone_back_for_a_moment(ids(ALICE, ALICE, UUCP), UUCP, true)]
-    #[case::roots_daemon_is_her_for_a_moment(ids(0, ALICE, 0), ALICE, false)]
-    fn a_process_is_of_whom_may_signal_it(
-        #[case] users: Ids,
-        #[case] uid: u32,
-        #[case] theirs: bool,
-    ) {
-        assert_eq!(users.belong_to(uid), theirs);
-    }
 
     const fn user(uid: u32, gid: u32) -> Asker {
         Asker::User { uid: Some(uid), gid: Some(gid) }

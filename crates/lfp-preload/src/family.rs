@@ -1,16 +1,16 @@
-//! The ancestors of a process.
+//! Whose locks are this process's as well.
 
 use pidlockfile::Pid;
-use pidlockfile::process::{Stat, descends_from};
+use pidlockfile::process::{Stat, shares_locks_of};
 
 use crate::contents;
 
 /// More than the longest `/proc/PID/stat`.
 const STAT_BYTES: usize = 2048;
 
-/// Whether `other` is this process, or one that it descends from.
-pub(crate) fn includes(other: Pid) -> bool {
-    descends_from(other, parent)
+/// Whether a lock of `holder` is this process's as well, by the rule of `lfp run`.
+pub(crate) fn shares_locks_of_holder(holder: Pid) -> bool {
+    shares_locks_of(holder, parent)
 }
 
 /// Read past the C library: its calls are our own here.

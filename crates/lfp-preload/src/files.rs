@@ -391,8 +391,8 @@ fn pid_in(file: &OwnedFd) -> Option<Pid> {
     Content::parse(content.get(..length)?).ok().map(|content| content.holder(lives))
 }
 
-/// Whether it is the process that `lfp run` has locked for: this one, or one that this one descends
-/// from. A number that was given to another since is neither.
+/// Whether it is the process that `lfp run` has locked for, and shares its locks with this one. A number that was given to
+/// another since does not.
 fn is_run(process: Pid) -> bool {
-    settings().run == Some(process) && family::includes(process)
+    settings().run == Some(process) && family::shares_locks_of_holder(process)
 }

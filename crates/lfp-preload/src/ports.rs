@@ -100,7 +100,7 @@ fn busy(mut service: Service, name: &DeviceName, number: u64) -> Opening {
     // The service may not be able to read the program's own lock file (socat -L).
     let in_file = || files::lock_holder(name);
     let pids: Vec<Option<Pid>> = holders.iter().map(|holder| holder.pid).collect();
-    if are_all_ours(&pids, in_file, family::includes) {
+    if are_all_ours(&pids, in_file, family::shares_locks_of_holder) {
         return Opening::Plain;
     }
     let holder = holders.first();

@@ -2,7 +2,7 @@
 // corpus: both include this file in a module whose crate has the parsers.
 
 use crate::name::Name;
-use crate::process::{Pid, PidError, Stat, real_uid_in};
+use crate::process::{Ids, Pid, PidError, Stat};
 use crate::temporary::{fresh, maker};
 
 pub(crate) fn every_parser(data: &[u8]) {
@@ -39,8 +39,10 @@ fn numbers_of_the_kernel(data: &[u8]) {
         assert!(is_plain(&stat.start.to_string()));
         assert!(data.contains(&b')'));
     }
-    if let Some(uid) = std::str::from_utf8(data).ok().and_then(real_uid_in) {
-        assert!(is_plain(&uid.to_string()));
+    let text = std::str::from_utf8(data).ok();
+    if let Some(users) = text.and_then(|text| Ids::in_status(text, "Uid:")) {
+        let Ids { real, effective, saved } = users;
+        assert!([real, effective, saved].iter().all(|uid| is_plain(&uid.to_string())));
         assert!(stands_there("Uid:"));
     }
 }

@@ -4,6 +4,8 @@
 #[cfg(unix)]
 mod caller;
 mod identity;
+#[cfg_attr(windows, expect(dead_code, reason = "users have no uid"))]
+mod ids;
 mod machine;
 mod pid;
 #[cfg(unix)]
@@ -15,13 +17,18 @@ mod system;
 #[cfg(unix)]
 pub use caller::of_caller;
 pub use identity::{ClockShift, Fate, Here, ProcessIdentity, Start};
+pub use ids::Ids;
 pub use machine::Machine;
 pub use pid::{Pid, PidError};
 #[cfg(unix)]
-pub(crate) use stat::real_uid_in;
-#[cfg(unix)]
 pub use stat::{Stat, has_ended_in, numbers_in};
 pub use system::*;
+
+/// The user who has started a process. `None` as for [`users`].
+#[must_use]
+pub fn real_user(pid: Pid) -> Option<u32> {
+    users(pid).map(|users| users.real)
+}
 
 /// Why nothing can be said of the process that started this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,12 +40,21 @@ pub enum NoCaller {
     Ended,
 }
 
+/// The first process of a pid namespace.
+const FIRST: i32 = 1;
+
 /// How far up is looked for an ancestor.
 const GENERATIONS: usize = 64;
 
-/// Whether `other` is this process, or one that it descends from, as `parent` tells. Allocates nothing.
-pub fn descends_from(other: Pid, parent: impl Fn(Pid) -> Option<Pid>) -> bool {
-    is_in_line(Pid::this(), other, parent)
+/// Whether a lock of `holder` is this process's as well: it is this process, or one that it descends from, as `parent`
+/// tells. Never the first process of a pid namespace, unless it is this one: every process descends from it, and a 1 is
+/// how administrators reserve a port. Allocates nothing.
+pub fn shares_locks_of(holder: Pid, parent: impl Fn(Pid) -> Option<Pid>) -> bool {
+    shares(Pid::this(), holder, parent)
+}
+
+fn shares(process: Pid, holder: Pid, parent: impl Fn(Pid) -> Option<Pid>) -> bool {
+    process == holder || holder.as_raw() != FIRST && is_in_line(process, holder, parent)
 }
 
 /// Whether `ancestor` is that process, or one that it descends from, as `parent` tells. Allocates nothing.
@@ -52,5 +68,35 @@ impl Pid {
     #[must_use]
     pub fn this() -> Self {
         Self::new(std::process::id().into()).unwrap_or(Self::LARGEST)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    /// 1 has started 5, which has started 7, which has started 9.
+    fn parent(process: Pid) -> Option<Pid> {
+        Pid::new([(9, 7), (7, 5), (5, 1)].iter().find(|(child, _)| *child == process.as_raw())?.1)
+    }
+
+    #[rstest]
+    #[case::its_own(9, 9, true)]
+    #[case::its_parents(9, 7, true)]
+    #[case::an_ancestors(9, 5, true)]
+    #[case::its_childs(5, 9, false)]
+    #[case::a_strangers(9, 6, false)]
+    #[case::everybodys_ancestor(9, 1, false)]
+    #[case::its_parent_is_the_first(5, 1, false)]
+    #[case::it_is_the_first(1, 1, true)]
+    fn a_process_shares_the_locks_of_its_ancestors_but_the_first(
+        #[case] process: i64,
+        #[case] holder: i64,
+        #[case] shared: bool,
+    ) {
+        let pid = |number| Pid::new(number).unwrap();
+        assert_eq!(shares(pid(process), pid(holder), parent), shared);
     }
 }

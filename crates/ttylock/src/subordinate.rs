@@ -27,6 +27,14 @@ pub fn read() {
     *RANGES.write().unwrap_or_else(PoisonError::into_inner) = ranges;
 }
 
+/// For tests: these ranges besides.
+#[cfg(test)]
+pub(crate) fn add(subuid: &str) {
+    let mut ranges = RANGES.write().unwrap_or_else(PoisonError::into_inner);
+    ranges.extend(parse(subuid, ""));
+    ranges.sort_by_key(|range| range.first);
+}
+
 /// The user who counts for this one: the owner of its range, or itself.
 #[must_use]
 pub fn owner_of(uid: u32) -> u32 {

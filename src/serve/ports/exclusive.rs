@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use pidlockfile::Pid;
-use pidlockfile::process::{Fate, ProcessIdentity, owner};
+use pidlockfile::process::{Fate, ProcessIdentity, real_user};
 use rustix::thread::{CapabilitySet, capabilities};
 use ttylock::{
     Closing, DeviceName, Duplicate, Examined, Layout, NoDuplicate, Node, PortWatch, Request,
@@ -172,7 +172,8 @@ impl Port {
     /// Ends the mode through the descriptor through which it was set, if that still exists.
     fn end_at_once(&mut self) {
         let (Some(who), Some(Set { node, number, .. })) = (&self.holder, self.set) else { return };
-        let duplicate = Duplicate::again(who.pid, number, &node, Closing::Apart(owner(who.pid)));
+        let duplicate =
+            Duplicate::again(who.pid, number, &node, Closing::Apart(real_user(who.pid)));
         if let Ok(Some(duplicate)) = duplicate {
             if duplicate.end_exclusive().is_ok() {
                 self.set = None;
@@ -262,7 +263,7 @@ impl Examiner {
             return Examined::Unchanged;
         }
         let Some(node) = self.node_for(port, &who) else { return Examined::Unchanged };
-        match Duplicate::of(who.pid, &node, Closing::Apart(owner(who.pid))) {
+        match Duplicate::of(who.pid, &node, Closing::Apart(real_user(who.pid))) {
             // Asked after the search, which had a handle of the process: so the answer is about that process.
             Ok(duplicate) if self.table.machine().fate(&who) == Fate::Same => {
                 return self.set(port, &who, node, &duplicate);
@@ -349,7 +350,7 @@ impl Examiner {
         let Some(node) = lock(&self.state).ports.get(port).and_then(|port| port.left) else {
             return;
         };
-        let any = Duplicate::of_any(&node, |_| true, |pid| Closing::Apart(owner(pid)));
+        let any = Duplicate::of_any(&node, |_| true, |pid| Closing::Apart(real_user(pid)));
         let is_over = match any {
             // An error means that the device is gone, and its mode with it.
             Ok(duplicate) => {

@@ -4,9 +4,9 @@ use std::fs::File;
 use std::io::{self, Read};
 
 use pidlockfile::Pid;
-use pidlockfile::process;
+use pidlockfile::process::{self, Ids};
 
-use crate::sys::values::{Credentials, Ids};
+use crate::sys::values::Credentials;
 
 /// More than the status of most processes: it is read in one piece.
 const STATUS_BYTES: usize = 4096;
@@ -49,7 +49,7 @@ impl Status {
 
     /// Its users.
     pub(crate) fn users(&self) -> Option<Ids> {
-        ids_in(&self.0, "Uid:")
+        Ids::in_status(&self.0, "Uid:")
     }
 
     /// Its users and groups.
@@ -62,17 +62,10 @@ fn field<'s>(status: &'s str, key: &str) -> Option<&'s str> {
     status.lines().find_map(|line| line.strip_prefix(key))
 }
 
-/// In their line stand the real one, the effective one, the saved one, and that for files.
-fn ids_in(status: &str, key: &str) -> Option<Ids> {
-    let mut words = field(status, key)?.split_ascii_whitespace().map(str::parse::<u32>);
-    let mut next = || words.next()?.ok();
-    Some(Ids { real: next()?, effective: next()?, saved: next()? })
-}
-
 fn credentials_in(status: &str) -> Option<Credentials> {
     let more = field(status, "Groups:").unwrap_or_default().split_ascii_whitespace();
     let more_groups = more.filter_map(|group| group.parse::<u32>().ok()).collect();
-    let (users, groups) = (ids_in(status, "Uid:")?, ids_in(status, "Gid:")?);
+    let (users, groups) = (Ids::in_status(status, "Uid:")?, Ids::in_status(status, "Gid:")?);
     Some(Credentials { users, groups, more_groups })
 }
 
@@ -91,16 +84,6 @@ mod tests {
             more_groups: vec![20, 24],
         };
         assert_eq!(credentials_in(status), Some(expected));
-    }
-
-    #[rstest]
-    #[case::usual("Uid:\t1000\t1001\t1002\t1003\n", Some(1001))]
-    #[case::raised_to_root("Name:\tsu\nUid:\t1000\t0\t0\t0\n", Some(1000))]
-    #[case::root("Uid:\t0\t0\t0\t0\n", Some(0))]
-    #[case::cut("Uid:\t1000\n", None)]
-    #[case::none("", None)]
-    fn locks_are_counted_for_the_effective_user(#[case] status: &str, #[case] owner: Option<u32>) {
-        assert_eq!(Status(status.to_owned()).users().map(Ids::owner), owner);
     }
 
     /// The kernel keeps a text of any length, such as that of a process in many groups.

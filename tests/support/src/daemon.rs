@@ -207,8 +207,14 @@ impl Holder {
     /// A process of this user that holds `flock(2)` on a file.
     #[must_use]
     pub fn flocking(file: &Path, uid: u32) -> Self {
+        Self::flocking_as(file, uid, &["sh", "-c", "echo held; exec sleep 1000"])
+    }
+
+    /// The same of a process that then becomes this program, which prints a line.
+    #[must_use]
+    pub fn flocking_as(file: &Path, uid: u32, program: &[&str]) -> Self {
         let mut flock = Command::new("flock");
-        flock.arg("--no-fork").arg(file).args(["sh", "-c", "echo held; exec sleep 1000"]);
+        flock.arg("--no-fork").arg(file).args(program);
         Self::speaking(flock.uid(uid))
     }
 

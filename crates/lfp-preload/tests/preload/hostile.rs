@@ -2,7 +2,7 @@
 //! it has no business: real programs in a lock directory that only root and the service may write.
 
 use rstest::rstest;
-use testbed::{SOCKET, User, comes};
+use testbed::{LIMIT, SOCKET, User, comes, until};
 
 use crate::ground::{Ground, LOCK};
 use crate::owed::service_of;
@@ -156,6 +156,29 @@ fn a_lock_of_another_is_not_adopted() {
     let end = ground.python(TAKE, User::Alice).env("LFP_RUN_PID", &pid).run();
     assert_eq!(end.output(), "EEXIST True\n", "{end}");
     assert_eq!(ground.holder(), Some(bob.pid()));
+}
+
+/// `echo 1 >/run/lock/LCK..ttyS0` is how an administrator reserves a console. Every process descends from that one, and no
+/// program takes its lock for one of its own.
+#[rstest]
+#[case::the_file(TAKE, "EEXIST True\n")]
+#[case::the_port(
+    "import os\ntry: os.open('/dev/ttyW0', os.O_RDWR | os.O_NOCTTY); print('OPEN')\nexcept OSError: print('BUSY')",
+    "BUSY\n"
+)]
+#[ignore = "needs namespaces: tests/run"]
+fn a_lock_of_process_1_is_nobodys(#[case] program: &str, #[case] expected: &str) {
+    let ground = Ground::served();
+    ground.sandbox.write(LOCK, "1\n", 0o644);
+    // The one that called it ends first, so that its parent is that process.
+    let orphan = "import os, time\nwhile os.getppid() != 1: time.sleep(0.01)";
+    let script = "(exec /usr/bin/python3 -c \"$PROGRAM\" >/tmp/said 2>/tmp/why) &";
+    let shell = ground.shell(script, User::Alice).env("LFP_RUN_PID", "1");
+    let shell = shell.env("PROGRAM", &format!("{orphan}\n{program}"));
+    shell.env("LFP_PORTS", "1:/dev/ttyW0").run().expect(0);
+    let said = || Some(ground.sandbox.text("/tmp/said")).filter(|it| it.ends_with('\n'));
+    assert_eq!(until(LIMIT, said).as_deref(), Some(expected));
+    assert!(ground.sandbox.read(LOCK).is_some_and(|it| it == b"1\n"));
 }
 
 /// The loader leaves it out where a program has more rights than its user.

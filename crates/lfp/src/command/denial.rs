@@ -40,8 +40,9 @@ pub(super) fn nobodys(pid: Pid) -> Option<Reason> {
 }
 
 fn somebody_elses(pid: Pid) -> Option<Reason> {
-    let owner = process::owner(pid)?;
-    let foreign = !geteuid().is_root() && owner != geteuid().as_raw();
+    let (users, own) = (process::users(pid)?, geteuid());
+    let owner = users.real;
+    let foreign = !own.is_root() && !users.belong_to(own.as_raw());
     foreign.then(|| {
         format!("process {pid} belongs to uid {owner}; you can lock only for your own processes")
     })

@@ -210,18 +210,12 @@ fn in_order(asked: &Run) -> Vec<DeviceName> {
 fn is_an_ancestors(device: &DeviceName) -> bool {
     let mut table = Table::new(Layout::native());
     let on_record = table.holder_on_record(device).map(|holder| holder.pid);
-    let is_ours = |pid: &Pid| !is_init(*pid) && process::descends_from(*pid, process::parent);
+    let is_ours = |pid: &Pid| process::shares_locks_of(*pid, process::parent);
     let Some(holder) = on_record.filter(is_ours) else { return false };
     let locks = table.holders(Some(device), COMMAND_SEARCH).holders.into_iter();
     let mut locks =
         locks.filter(|it| it.scheme.is_lock() && it.standing != Standing::Stale).peekable();
     locks.peek().is_some() && locks.all(|it| it.pid == Some(holder))
-}
-
-/// Whether it is the first process of this pid namespace. No lock of its is ours, because everything descends from it. A
-/// process that descends from the first one of another namespace is in that namespace, or cannot see it.
-fn is_init(pid: Pid) -> bool {
-    pid.as_raw() == 1
 }
 
 /// The command will not run. What cannot be released is stale in a moment.

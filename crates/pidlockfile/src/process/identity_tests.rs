@@ -9,7 +9,7 @@ use rstest::rstest;
 
 use super::*;
 #[cfg(unix)]
-use crate::process::{Machine, lives, owner};
+use crate::process::{Machine, lives, real_user};
 
 const BOOT: &str = "b-1";
 
@@ -118,7 +118,7 @@ fn a_process_is_the_same_until_it_ends() {
     assert_eq!(machine.fate(&who), Fate::Gone);
     assert_eq!(machine.identify(pid).start, Start::Nobody);
     assert_eq!(
-        (machine.fate(&ProcessIdentity::bare(pid)), lives(pid), owner(pid)),
+        (machine.fate(&ProcessIdentity::bare(pid)), lives(pid), real_user(pid)),
         (Fate::Gone, false, None)
     );
 }

@@ -84,14 +84,8 @@ pub fn has_ended_in(status: &str) -> bool {
 }
 
 /// Digits and nothing else; the standard library would also take a plus.
-fn number<N: FromStr>(text: &str) -> Option<N> {
+pub(super) fn number<N: FromStr>(text: &str) -> Option<N> {
     text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok())?
-}
-
-/// The real user.
-pub(crate) fn real_uid_in(status: &str) -> Option<u32> {
-    let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
-    number(line.split_ascii_whitespace().next()?)
 }
 
 /// The numbers of a process from the namespace of `/proc` to its own, told by `/proc/PID/status`. At least one.
@@ -178,14 +172,6 @@ mod tests {
     ) {
         let text = format!("7 (sh) D 1 7 7 0 -1 {flags} 1 2 3 4 5 6 7 8 20 0 {threads} 0 4242 9");
         assert_eq!(Stat::parse(text.as_bytes()).unwrap().is_ending(), ending);
-    }
-
-    #[rstest]
-    #[case::four_uids("Name:\tsh\nUid:\t1000\t0\t0\t0\nGid:\t7\t7\t7\t7\n", Some(1000))]
-    #[case::absent("Name:\tsh\nGid:\t7\n", None)]
-    #[case::empty("", None)]
-    fn finds_the_real_uid(#[case] status: &str, #[case] uid: Option<u32>) {
-        assert_eq!(real_uid_in(status), uid);
     }
 
     #[rstest]

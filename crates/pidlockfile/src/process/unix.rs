@@ -13,7 +13,7 @@ use nix::unistd::SysconfVar;
 
 use super::identity::is_one_moment;
 use super::stat::{Stat, numbers_in, shift_in};
-use super::{ClockShift, Here, Machine, Pid, ProcessIdentity, Start, real_uid_in};
+use super::{ClockShift, Here, Ids, Machine, Pid, ProcessIdentity, Start};
 
 /// The machine's own pid namespace, to which the processes of all others belong as well
 /// (`PROC_PID_INIT_INO` in the kernel's proc_ns.h).
@@ -307,18 +307,20 @@ pub fn ticks_per_second() -> Option<u64> {
     u64::try_from(ticks).ok().filter(|ticks| *ticks > 0)
 }
 
-/// The user a process belongs to, as a uid. `None` when there is no such process, or
-/// it is hidden, or `/proc` is that of another pid namespace.
+/// The users of a process. `None` when there is no such process, or it is hidden, or `/proc` is that of another pid
+/// namespace.
 ///
-/// That is the owner of `/proc/PID`; where the kernel shows root there, because the process
-/// changed its rights, it is the real uid. Source: proc(5), `/proc/PID` and `/proc/PID/status`.
+/// Where only its status is hidden (`hidepid=1`, proc(5)), they are the owner of `/proc/PID`, unless that is root: the kernel
+/// shows root there also if a process has changed its rights.
 #[must_use]
-pub fn owner(pid: Pid) -> Option<u32> {
+pub fn users(pid: Pid) -> Option<Ids> {
     if !numbers_are_ours() {
         return None;
     }
-    match std::fs::metadata(format!("/proc/{pid}")).ok()?.uid() {
-        0 => real_uid_in(&read(&format!("/proc/{pid}/status")).ok()?),
-        uid => Some(uid),
-    }
+    let path = format!("/proc/{pid}");
+    let told = read(&format!("{path}/status")).ok();
+    told.and_then(|status| Ids::in_status(&status, "Uid:")).or_else(|| {
+        let owner = std::fs::metadata(path).ok()?.uid();
+        (owner != 0).then(|| Ids::all(owner))
+    })
 }

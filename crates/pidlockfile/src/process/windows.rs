@@ -5,7 +5,7 @@ use winsafe::guard::CloseHandleGuard;
 use winsafe::prelude::*;
 use winsafe::{HPROCESS, HPROCESSLIST, co};
 
-use super::{ClockShift, Here, NoCaller, Pid, ProcessIdentity, Start};
+use super::{ClockShift, Here, Ids, NoCaller, Pid, ProcessIdentity, Start};
 
 /// What stands for Windows where lock files of Unix name a pid namespace: no such number on Linux, where
 /// namespaces are counted from 0xF0000000, so that a reader of a lock from there (a Linux beside it on the same
@@ -73,7 +73,7 @@ fn began(process: &HPROCESS) -> Option<u64> {
 
 /// Users have no uid.
 #[must_use]
-pub fn owner(_pid: Pid) -> Option<u32> {
+pub fn users(_pid: Pid) -> Option<Ids> {
     None
 }
 

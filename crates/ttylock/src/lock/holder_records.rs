@@ -157,7 +157,7 @@ fn optional<'t, N: FromStr>(text: &'t str, key: &str) -> Option<(Option<N>, &'t 
 pub(crate) struct Claimant {
     /// The identity of the process.
     pub who: ProcessIdentity,
-    /// The user of the process, if it exists; `None` if the user is unknown.
+    /// The real user of the process, if it exists; `None` if the user is unknown.
     pub uid: Option<u32>,
 }
 
@@ -202,7 +202,7 @@ impl Applicant {
 
     pub(crate) fn claimant(&self) -> Claimant {
         let who = self.process.identity().clone();
-        let uid = self.user.or_else(|| process::owner(who.pid));
+        let uid = self.user.or_else(|| process::real_user(who.pid));
         Claimant { uid: uid.filter(|_| matches!(who.start, Start::At(_))), who }
     }
 
@@ -619,7 +619,7 @@ mod tests {
     }
 
     fn claimant(pid: Pid) -> Claimant {
-        Claimant { who: Machine::default().identify(pid), uid: process::owner(pid) }
+        Claimant { who: Machine::default().identify(pid), uid: process::real_user(pid) }
     }
 
     /// A state directory, and a lock that may be recorded there.

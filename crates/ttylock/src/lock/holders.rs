@@ -7,7 +7,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use pidlockfile::process::{lives, owner};
+use pidlockfile::process::{lives, real_user};
 use pidlockfile::{Pid, ascii};
 
 pub use super::holder::{Holder, OutOfSight, Scheme, Standing, held_by};
@@ -51,7 +51,7 @@ impl Holder {
     fn process(device: &str, scheme: Scheme, pid: Pid) -> Self {
         Self {
             pid: Some(pid),
-            user: owner(pid),
+            user: real_user(pid),
             command: command(pid),
             standing: if lives(pid) { Standing::Alive } else { Standing::Stale },
             ..Self::unknown(device, scheme)
@@ -217,7 +217,7 @@ mod tests {
     #[test]
     fn an_incomplete_list_is_reported_with_the_user_of_most_locks() {
         let node = Node::of(&fs::metadata("/dev/null").unwrap());
-        let uid = owner(Pid::this()).unwrap();
+        let uid = real_user(Pid::this()).unwrap();
         let completeness = Completeness::Partial(Some(uid));
         let listing = Listing { completeness, ..Listing::default() };
         let text = format!("(too many kernel locks to see all, most of them of uid {uid})");

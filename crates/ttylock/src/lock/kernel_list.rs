@@ -17,6 +17,7 @@ use pidlockfile::{Pid, process};
 use super::flock::FlockHolder;
 use crate::device::node::{Node, Numbers};
 use crate::limits::LOCK_SEARCH;
+use crate::subordinate::owner_of;
 
 /// The kernel's list.
 const LIST: &str = "/proc/locks";
@@ -300,8 +301,8 @@ fn owner_of_most(list: &str) -> Option<u32> {
     takers.sort_unstable_by_key(|(_, times)| std::cmp::Reverse(*times));
     let mut owners: BTreeMap<u32, usize> = BTreeMap::new();
     for (pid, times) in takers.into_iter().take(OWNERS_LOOKED_UP) {
-        if let Some(uid) = Pid::new(pid).and_then(process::owner) {
-            let all = owners.entry(uid).or_default();
+        if let Some(uid) = Pid::new(pid).and_then(process::real_user) {
+            let all = owners.entry(owner_of(uid)).or_default();
             *all = all.saturating_add(times);
         }
     }

@@ -13,6 +13,7 @@ use pidlockfile::{Name, Pid};
 use super::Cause;
 use super::backoff::Backoff;
 use crate::limits::WATCHED_FILES_OF_A_USER;
+use crate::subordinate::owner_of;
 
 /// The user of a file; `None` if it is not known: all of these count as one user.
 type User = Option<u32>;
@@ -41,6 +42,7 @@ impl Watched {
 
     /// Lists a file, if there is room for one more, and for one more of this user.
     pub(super) fn add(&mut self, name: &Name, who: &ProcessIdentity, user: User) {
+        let user = user.map(owner_of);
         let files = || self.holders.values().flat_map(|held| &held.files);
         let of_user = || files().filter(|(_, it)| **it == user).count();
         let has_room = files().count() < self.limit
@@ -178,14 +180,23 @@ mod tests {
     #[test]
     fn one_user_does_not_fill_the_list() {
         let mut watched = Watched::up_to(4 * WATCHED_FILES_OF_A_USER);
+        // A process for each user.
+        let of = |user: u32| who(i64::from(user % 100_000) + 1);
         let add = |watched: &mut Watched, file: usize, user: u32| {
-            watched.add(&name(&format!("LCK..{file}")), &who(i64::from(user) + 1), Some(user));
+            watched.add(&name(&format!("LCK..{file}")), &of(user), Some(user));
         };
         (0..2 * WATCHED_FILES_OF_A_USER).for_each(|file| add(&mut watched, file, 1000));
-        assert_eq!(watched.count_of(&who(1001)), WATCHED_FILES_OF_A_USER);
+        assert_eq!(watched.count_of(&of(1000)), WATCHED_FILES_OF_A_USER);
         add(&mut watched, 0, 1001);
+        // The numbers of a user are one user.
+        crate::subordinate::add("1002:3000000000:65536");
+        (0..2 * WATCHED_FILES_OF_A_USER).for_each(|file| {
+            add(&mut watched, file, 3_000_000_000 + u32::try_from(file % 2).unwrap());
+        });
+        let theirs = [3_000_000_000, 3_000_000_001].map(|user| take(&mut watched, &of(user)).len());
+        assert_eq!(theirs.iter().sum::<usize>(), WATCHED_FILES_OF_A_USER);
         (0..4 * WATCHED_FILES_OF_A_USER).for_each(|file| add(&mut watched, file, 0));
-        let files = [1000, 1001, 0].map(|user| take(&mut watched, &who(user + 1)).len());
+        let files = [1000, 1001, 0].map(|user| take(&mut watched, &of(user)).len());
         assert_eq!(files, [WATCHED_FILES_OF_A_USER, 1, 3 * WATCHED_FILES_OF_A_USER - 1]);
         assert!(watched.is_empty() && watched.take_fresh().is_empty());
     }

@@ -193,7 +193,7 @@ impl State {
         let everybody = !place.directory.is_gated();
         let own = nix::unistd::geteuid().as_raw();
         let entitled = Entitled { own, owner: seen.owner, everybody };
-        let of = |pid| (process::owner(pid), lives(pid));
+        let of = |pid| (process::real_user(pid), lives(pid));
         Ok(flock::flocker(&sight, !out_of_sight().outside, entitled, of))
     }
 
@@ -353,7 +353,7 @@ pub(super) fn counts_as_lock(
             let (pid, owner) = (pid_in(judged), judged.owner());
             let is_over = pid.is_some_and(|pid| !lives(pid));
             // With `hidepid`, the user of a living process may be unknown.
-            let is_owners = |pid| process::owner(pid).is_none_or(|user| user == owner);
+            let is_owners = |pid| process::users(pid).is_none_or(|users| users.belong_to(owner));
             let is_its = || owner != UNMAPPED_UID && pid.is_some_and(is_owners);
             let counts = is_over || owner == 0 || is_its();
             counts.then_some(()).ok_or_else(|| format!("uid {owner}"))

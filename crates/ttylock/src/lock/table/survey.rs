@@ -184,7 +184,7 @@ fn holders_by_file(state: &mut State, file: LockFile<'_>, device: &str) -> Vec<H
     };
     // A process with the number of an ended one is not the holder.
     let living = holder.pid.filter(|_| holder.standing == Standing::Alive);
-    holder.user = noted.or_else(|| living.and_then(process::owner));
+    holder.user = noted.or_else(|| living.and_then(process::real_user));
     let note = content.map(|content| content.note).filter(|note| !note.is_empty());
     holder.command = living.and_then(holders::command).or(note);
     let is_stale = holder.standing == Standing::Stale;

@@ -80,7 +80,7 @@ fn refuse_one_too_many(state: &mut State, pid: Pid) -> Result<(), Stop> {
     if state.records.has_room_for_all(LOCKS_OF_A_USER) {
         return Ok(());
     }
-    let uid = process::owner(pid);
+    let uid = process::real_user(pid);
     // A daemon knows which user asks for a missing process.
     if uid == Some(0) || (uid.is_none() && state.guards.is_a_daemons()) {
         return Ok(());
