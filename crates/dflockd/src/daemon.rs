@@ -26,6 +26,9 @@ use tracing::Level;
 /// request, and leases are delayed by at most about a millisecond.
 const TURNS_PER_LOOK: u32 = 256;
 
+/// The most HTTP connections: each needs some 20 KB while it is used.
+const MOST_HTTP: usize = 10_000;
+
 /// Runs the program. Returns 0 after a signal, `--help` or `--version`, and 1 if it cannot start or continue.
 pub fn main() -> ExitCode {
     let outcome = start();
@@ -71,7 +74,10 @@ fn run(config: Config) -> Result<(), Box<dyn Error>> {
     let max_descriptors = raise_file_limit();
     hold_off_file_size_signal();
     let mut settings = settings(&config)?;
-    settings.max_descriptors = max_descriptors;
+    // A quarter of the descriptors is for HTTP, if that is wanted.
+    let more = if config.http.is_some() { (max_descriptors / 4).min(MOST_HTTP) } else { 0 };
+    settings.http.more_connections = more;
+    settings.max_descriptors = max_descriptors - more;
     let has_tls = settings.tls.is_some();
     // One thread: a request is two system calls and a microsecond of work, so a second thread
     // would cost more in hand-overs than it gives.

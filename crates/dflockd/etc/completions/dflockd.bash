@@ -5,6 +5,13 @@ _dflockd_table='- --host .
 - --unix-socket FILE
 - --http-host .
 - --http-port .
+- --http-session-idle-timeout .
+- --http-max-sessions .
+- --http-max-sessions-per-ip .
+- --http-max-connections-per-ip .
+- --http-rate-limit-per-ip .
+- --http-rate-limit-burst .
+- --http-cors-allowed-origins .
 - --default-lease-ttl .
 - --lease-sweep-interval .
 - --gc-interval .

@@ -5,7 +5,14 @@ typeset -g _dflockd_table='- --host . address or host name to listen on
 - --port . port to listen on; 0 lets the system choose
 - --unix-socket FILE also listen on this Unix socket
 - --http-host . address or host name for the HTTP port
-- --http-port . HTTP port for statistics, health, metrics and a web page; 0 for none
+- --http-port . HTTP port for locks, statistics, health, metrics and a web page; 0 for none
+- --http-session-idle-timeout . seconds that HTTP clients are told; a session that is silent for twice as long ends
+- --http-max-sessions . limit of HTTP sessions; 0 for none
+- --http-max-sessions-per-ip . limit of HTTP sessions from one address; 0 for none
+- --http-max-connections-per-ip . limit of HTTP connections from one address; 0 for none
+- --http-rate-limit-per-ip . limit of HTTP requests a second from one address; 0 for none
+- --http-rate-limit-burst . HTTP requests of one address that may come at once; 0 for as many as a second may bring
+- --http-cors-allowed-origins . origins whose web pages may use the HTTP port, separated by commas; * for all
 - --default-lease-ttl . length of a lease in seconds, if the request has none
 - --lease-sweep-interval . accepted for compatibility, without effect; leases end on time without a sweep
 - --gc-interval . seconds between searches for idle keys

@@ -54,7 +54,14 @@ flags! {
     Port = "port", ["DFLOCKD_PORT"], Kind::Port, "6388", "port to listen on; 0 lets the system choose";
     UnixSocket = "unix-socket", ["DFLOCKD_UNIX_SOCKET"], Kind::Text, "", "also listen on this Unix socket";
     HttpHost = "http-host", ["DFLOCKD_HTTP_HOST"], Kind::Text, "127.0.0.1", "address or host name for the HTTP port";
-    HttpPort = "http-port", ["DFLOCKD_HTTP_PORT"], Kind::Port, "0", "HTTP port for statistics, health, metrics and a web page; 0 for none";
+    HttpPort = "http-port", ["DFLOCKD_HTTP_PORT"], Kind::Port, "0", "HTTP port for locks, statistics, health, metrics and a web page; 0 for none";
+    HttpSessionIdleTimeout = "http-session-idle-timeout", ["DFLOCKD_HTTP_SESSION_IDLE_S"], Kind::Number(1), "20", "seconds that HTTP clients are told; a session that is silent for twice as long ends";
+    HttpMaxSessions = "http-max-sessions", ["DFLOCKD_HTTP_MAX_SESSIONS"], Kind::Number(0), "0", "limit of HTTP sessions; 0 for none";
+    HttpMaxSessionsPerIp = "http-max-sessions-per-ip", ["DFLOCKD_HTTP_MAX_SESSIONS_PER_IP"], Kind::Number(0), "0", "limit of HTTP sessions from one address; 0 for none";
+    HttpMaxConnectionsPerIp = "http-max-connections-per-ip", ["DFLOCKD_HTTP_MAX_CONNECTIONS_PER_IP"], Kind::Number(0), "0", "limit of HTTP connections from one address; 0 for none";
+    HttpRateLimitPerIp = "http-rate-limit-per-ip", ["DFLOCKD_HTTP_RATE_LIMIT_PER_IP"], Kind::Number(0), "0", "limit of HTTP requests a second from one address; 0 for none";
+    HttpRateLimitBurst = "http-rate-limit-burst", ["DFLOCKD_HTTP_RATE_LIMIT_BURST"], Kind::Number(0), "0", "HTTP requests of one address that may come at once; 0 for as many as a second may bring";
+    HttpCorsAllowedOrigins = "http-cors-allowed-origins", ["DFLOCKD_HTTP_CORS_ALLOWED_ORIGINS"], Kind::Text, "", "origins whose web pages may use the HTTP port, separated by commas; * for all";
     DefaultLeaseTtl = "default-lease-ttl", ["DFLOCKD_DEFAULT_LEASE_TTL_S"], Kind::Number(1), "33", "length of a lease in seconds, if the request has none";
     LeaseSweepInterval = "lease-sweep-interval", ["DFLOCKD_LEASE_SWEEP_INTERVAL_S"], Kind::Number(1), "1", "accepted for compatibility, without effect; leases end on time without a sweep";
     GcInterval = "gc-interval", ["DFLOCKD_GC_INTERVAL_S", "DFLOCKD_GC_LOOP_SLEEP"], Kind::Number(1), "5", "seconds between searches for idle keys";
@@ -95,19 +102,10 @@ flags! {
 }
 
 /// Options of the reference that have no effect here, and why.
-const ABSENT: &[(&str, &str)] = &[
-    ("http-session-idle-timeout", "there are no HTTP sessions here"),
-    ("http-max-sessions", "there are no HTTP sessions here"),
-    ("http-max-sessions-per-ip", "there are no HTTP sessions here"),
-    (
-        "http-max-connections-per-ip",
-        "the HTTP port takes 64 connections; a further one replaces the one that was silent for longest",
-    ),
-    ("http-rate-limit-per-ip", "HTTP never gets more than a fifth of the thread"),
-    ("http-rate-limit-burst", "HTTP never gets more than a fifth of the thread"),
-    ("http-cors-allowed-origins", "pages of other origins may not read this server"),
-    ("max-subscriptions", "publish and listen are not supported, as in version 2 of the reference"),
-];
+const ABSENT: &[(&str, &str)] = &[(
+    "max-subscriptions",
+    "publish and listen are not supported, as in version 2 of the reference",
+)];
 
 /// The values on the command line, for each row of [`FLAGS`].
 pub(super) type Given = Vec<Option<String>>;

@@ -8,7 +8,7 @@ mod flags;
 pub use flags::{FLAGS, Flag, Kind};
 pub(crate) use flags::{Name, usage};
 
-use crate::server::{Access, AuthToken, Settings, Synced};
+use crate::server::{Access, AuthToken, HttpSettings, Settings, Synced};
 use leases::wire::MAX_AUTH_LINE_BYTES;
 use leases::{AutoRelease, Caps, MAX_SECONDS, Seconds, Ttl};
 use leases_etcd::EtcdOptions;
@@ -147,6 +147,22 @@ impl<E: Fn(&str) -> Option<String>> Values<E> {
         Ok((port > 0).then_some((host, port)))
     }
 
+    fn http_settings(&self) -> Result<HttpSettings, ConfigError> {
+        let rate = self.count(Name::HttpRateLimitPerIp)?;
+        let origins = self.text(Name::HttpCorsAllowedOrigins);
+        let origins = origins.split(',').map(str::trim).filter(|origin| !origin.is_empty());
+        Ok(HttpSettings {
+            session_idle: self.seconds(Name::HttpSessionIdleTimeout)?,
+            max_sessions: self.count(Name::HttpMaxSessions)?,
+            max_sessions_per_address: self.count(Name::HttpMaxSessionsPerIp)?,
+            max_connections_per_address: self.count(Name::HttpMaxConnectionsPerIp)?,
+            more_connections: 0,
+            rate_per_address: rate,
+            burst: or_else_zero(self.count(Name::HttpRateLimitBurst)?, rate),
+            origins: origins.map(str::to_owned).collect(),
+        })
+    }
+
     fn settings(&self) -> Result<Settings, ConfigError> {
         let ttl = self.seconds(Name::DefaultLeaseTtl)?;
         let default_ttl = Ttl::new(ttl.count()).ok_or_else(|| out_of_range("default-lease-ttl"))?;
@@ -177,6 +193,7 @@ impl<E: Fn(&str) -> Option<String>> Values<E> {
             max_connections_per_address: self.count(Name::MaxConnectionsPerIp)?,
             startup_grace: self.seconds(Name::StartupGrace)?,
             advertise: self.text(Name::Advertise),
+            http: self.http_settings()?,
             access: Access::default(),
             tls: None,
             state: None,

@@ -2,11 +2,13 @@
 //! paths.
 
 use super::gate::Reach;
+use super::limits::Guests;
 use super::reply::{self, Fault, ReplyBody};
 use super::seats::{Answering, Seat, Seats};
-use super::site::Site;
-use crate::server::{Listener, Shared};
-use hyper::body::{Body, Bytes, Frame, SizeHint};
+use super::site::{ADDRESS, Caller, Site};
+use crate::server::{Listener, Shared, Tls, Transport, address};
+use hyper::Request;
+use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -14,17 +16,18 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use socket2::SockRef;
 use std::convert::Infallible;
 use std::io::{self, ErrorKind};
+use std::net::IpAddr;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::task::yield_now;
 use tokio::time::timeout;
-use tokio_rustls::TlsAcceptor;
 
-/// The most connections at the same time. For a further one, one is closed: see [`Seats`].
+/// The most connections that have made no request yet, and of all together if the system allows no more. For a further
+/// one, one is closed: see [`Seats`].
 const MAX_CONNECTIONS: usize = 64;
 /// The time for the TLS handshake, for the head of one request, and for silence between requests.
 const HEAD_TIME: Duration = Duration::from_secs(10);
@@ -43,21 +46,56 @@ const MAX_HEADERS: usize = 64;
 pub(crate) async fn serve(mut listener: Listener, shared: Arc<Shared>) {
     let is_loopback = listener.address().is_some_and(|it| it.ip().to_canonical().is_loopback());
     let reach = if is_loopback { Reach::Loopback } else { Reach::Network };
-    let site = Arc::new(Site::new(Arc::clone(&shared), reach, Seats::new(MAX_CONNECTIONS)));
+    let http = &shared.settings.http;
+    let seats = Seats::new(MAX_CONNECTIONS + http.more_connections, MAX_CONNECTIONS);
+    let site = Arc::new(Site::new(Arc::clone(&shared), reach, seats));
+    let guests = Arc::new(Mutex::new(Guests::new(http.max_connections_per_address)));
     loop {
-        let (stream, _) = listener.next().await;
-        let tls = shared.tls().map(|tls| TlsAcceptor::from(tls.0));
+        let (stream, peer) = listener.next().await;
+        let tls = shared.tls();
         #[cfg(target_os = "linux")]
         let _ = SockRef::from(&stream).set_tcp_user_timeout(Some(WRITE_TIME));
-        site.seats.spawn(|seat| secure(Arc::clone(&site), seat, tls, stream));
+        let address = address(peer);
+        if let Some(guest) = Guest::enter(&guests, address) {
+            let (site, seats) = (Arc::clone(&site), Arc::clone(&site.seats));
+            seats.spawn(|seat| async move {
+                secure(site, seat, tls, stream, address).await;
+                drop(guest);
+            });
+        }
         // Requests that have arrived count before the next new connection closes an old one, and a flood of connections
         // gets only its share of turns.
         yield_now().await;
     }
 }
 
-async fn secure(site: Arc<Site>, seat: Seat, tls: Option<TlsAcceptor>, stream: TcpStream) {
-    let Some(tls) = tls else { return converse(site, seat, stream).await };
+/// One connection of an address, until it is dropped.
+struct Guest(Arc<Mutex<Guests>>, Option<IpAddr>);
+
+impl Guest {
+    /// `None` if the address has as many as it may have.
+    fn enter(guests: &Arc<Mutex<Guests>>, address: Option<IpAddr>) -> Option<Self> {
+        let has_room = guests.lock().unwrap_or_else(PoisonError::into_inner).enter(address);
+        has_room.then(|| Self(Arc::clone(guests), address))
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).leave(self.1);
+    }
+}
+
+async fn secure(
+    site: Arc<Site>,
+    seat: Seat,
+    tls: Option<Tls>,
+    stream: TcpStream,
+    address: Option<IpAddr>,
+) {
+    let Some(tls) = tls else {
+        return converse(site, seat, Transport::plain(stream), address).await;
+    };
     let mut first = [TLS_HANDSHAKE];
     let peer = stream.peer_addr().ok();
     match timeout(HEAD_TIME, stream.peek(&mut first)).await {
@@ -65,8 +103,8 @@ async fn secure(site: Arc<Site>, seat: Seat, tls: Option<TlsAcceptor>, stream: T
         Ok(Ok(_)) => return refuse_plain(stream).await,
         Ok(Err(_)) | Err(_) => return,
     }
-    match timeout(HEAD_TIME, tls.accept(stream)).await {
-        Ok(Ok(stream)) => converse(site, seat, stream).await,
+    match timeout(HEAD_TIME, Transport::secure(stream, tls)).await {
+        Ok(Ok(stream)) => converse(site, seat, stream, address).await,
         Ok(Err(err)) if err.kind() == ErrorKind::InvalidData => site.complain(peer, &err),
         Ok(Err(_)) | Err(_) => {}
     }
@@ -117,19 +155,65 @@ impl Body for UnderWay {
     }
 }
 
-pub(super) async fn converse<S>(site: Arc<Site>, seat: Seat, stream: S)
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
+/// A connection that the HTTP library reads and writes, while a request may ask whether its client is still there.
+struct Wire(Arc<Mutex<Transport>>);
+
+impl Wire {
+    fn with<T>(&self, act: impl FnOnce(Pin<&mut Transport>) -> T) -> T {
+        act(Pin::new(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner)))
+    }
+}
+
+impl AsyncRead for Wire {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.with(|wire| wire.poll_read(cx, buffer))
+    }
+}
+
+impl AsyncWrite for Wire {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.with(|wire| wire.poll_write(cx, bytes))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.with(|wire| wire.poll_flush(cx))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.with(|wire| wire.poll_shutdown(cx))
+    }
+}
+
+/// Serves a connection. `address` is that of its client; one at a standby is named by each request.
+pub(super) async fn converse(
+    site: Arc<Site>,
+    seat: Seat,
+    stream: Transport,
+    address: Option<IpAddr>,
+) {
     let seat = Arc::new(seat);
-    let service = service_fn(|request| {
+    let wire = Arc::new(Mutex::new(stream));
+    let service = service_fn(|request: Request<Incoming>| {
         let (mut answering, site) = (seat.begin(), Arc::clone(&site));
+        let at_standby = || request.headers().get(ADDRESS)?.to_str().ok()?.parse().ok();
+        let is_standby = site.reach == Reach::Standby;
+        let address = if is_standby { at_standby() } else { address };
+        let caller = Caller { address, wire: Arc::clone(&wire) };
         async move {
-            let response = site.answer(request, &mut answering).await;
+            let response = site.answer(request, &caller, &mut answering).await;
             Ok::<_, Infallible>(response.map(|body| UnderWay { body, _answering: answering }))
         }
     });
-    if let Err(err) = connection().serve_connection(TokioIo::new(stream), service).await {
+    let io = TokioIo::new(Wire(Arc::clone(&wire)));
+    if let Err(err) = connection().serve_connection(io, service).await {
         tracing::debug!(%err, "HTTP connection ended");
     }
 }

@@ -62,12 +62,19 @@ pub(super) fn shown(headers: &HeaderMap) -> &[u8] {
     }
 }
 
-/// Whether the secret permits this.
-pub(super) fn is_allowed(access: &Access, wanted: Wanted, shown: &[u8]) -> Result<(), Fault> {
+/// Whether the secret permits this; `key` is that of the path, if there is one.
+pub(super) fn is_allowed(
+    access: &Access,
+    wanted: Wanted,
+    key: &[u8],
+    shown: &[u8],
+) -> Result<(), Fault> {
     let allowed = match wanted {
         Wanted::Open => true,
         Wanted::Guarded => access.is_open() || access.may_read(shown),
         Wanted::Numbers => access.is_open() || access.may_measure(shown),
+        Wanted::Locks if access.is_open() => true,
+        Wanted::Locks => access.scope(shown).is_some_and(|scope| key.is_empty() || scope.has(key)),
         Wanted::Admin if access.admin.is_empty() => return Err(Fault::NoAdmin),
         Wanted::Admin => access.is_admin(shown),
     };
@@ -145,7 +152,7 @@ mod tests {
             headers.append(AUTHORIZATION, HeaderValue::from_str(value).unwrap());
         }
         assert_eq!(
-            is_allowed(&access(b"sesame"), Wanted::Guarded, super::shown(&headers)).is_ok(),
+            is_allowed(&access(b"sesame"), Wanted::Guarded, b"", super::shown(&headers)).is_ok(),
             want
         );
     }

@@ -55,6 +55,7 @@ pub(super) fn text(numbers: &Numbers, http: &HttpNumbers) -> String {
         counter refusals_total "Requests refused, by status." refusals(engine);
         histogram grant_wait_seconds "From request to grant, immediate ones included." waits(&engine.waits);
         gauge connections "Connections of lock clients." one(numbers.open_connections);
+        gauge http_sessions "Sessions of HTTP clients, which are among the connections." one(numbers.sessions);
         gauge watchers "Clients that wait for changes of keys." one(numbers.watchers);
         counter connections_accepted_total "Connections accepted." one(tallies.accepted);
         counter connections_turned_away_total "Connections closed at once because of a cap." one(tallies.turned_away);
@@ -186,6 +187,7 @@ mod tests {
                 gone_while_waiting: 35,
             },
             open_connections: 36,
+            sessions: 38,
             watchers: 37,
             census,
             etcd: Some(EtcdNumbers {
@@ -228,6 +230,7 @@ mod tests {
     #[case("dflockd_gone_while_waiting_total 35")]
     #[case("dflockd_http_connections_accepted_total 54")]
     #[case("dflockd_http_connections_pushed_out_total 55")]
+    #[case("dflockd_http_sessions 38")]
     #[case("dflockd_http_responses_total{code=\"200\"} 51")]
     #[case("dflockd_http_responses_total{code=\"404\"} 52")]
     fn each_number_has_its_line(#[case] line: &str) {
@@ -244,7 +247,7 @@ mod tests {
         let mut names: Vec<_> = helps.iter().map(|l| l.split(' ').nth(2).unwrap()).collect();
         names.sort_unstable();
         names.dedup();
-        assert_eq!((names.len(), names.len()), (helps.len(), 36));
+        assert_eq!((names.len(), names.len()), (helps.len(), 37));
         assert!(text.ends_with('\n'));
     }
 }

@@ -1,12 +1,15 @@
-//! HTTP, off unless a port is named: statistics, health, metrics, and a page that shows holders and waiters. Only
-//! administrators can change anything. No answer ever contains the token of a hold, because a token is the right to
-//! release it.
+//! HTTP, off unless a port is named: locks, statistics, health, metrics, and a page that shows holders and waiters. The
+//! token of a hold, the right to release it, is only in the answer that grants the hold.
 //!
 //! ```text
 //! door ─▶ seats            sockets, TLS, how many and for how long
 //!      ─▶ site ─▶ route    pure: method and path → what is wanted, or why not
 //!              ─▶ gate     pure: Host and Authorization headers
-//!              ─▶ query    pure: what to show of the holders
+//!              ─▶ origin   pure: which web pages may ask, and read the answer
+//!              ─▶ limits   pure: requests and connections of one address
+//!              ─▶ query    pure: what to show of the holders, how a lock is asked for
+//!              ─▶ order    pure: verb, key and body → a request to the engine
+//!              ─▶ locks    sessions, locks, semaphores
 //!              ─▶ metrics, holders   pure: numbers → text
 //!              ─▶ leader   what the leader of a service on etcd answers for a server that does not lead
 //!              ─▶ reply    the one place where answers get their headers
@@ -20,7 +23,11 @@ mod gate;
 mod holders;
 #[cfg(feature = "etcd")]
 mod leader;
+mod limits;
+mod locks;
 mod metrics;
+mod order;
+mod origin;
 mod query;
 mod reply;
 mod route;

@@ -1,8 +1,8 @@
-//! Parses the query for holders: `key=PART&limit=N` → [`Wanted`].
+//! Parses queries: `key=PART&limit=N` → [`Wanted`], and those of requests for locks.
 
 use super::reply::Fault;
 use crate::server::Wanted;
-use leases::MAX_KEY_BYTES;
+use leases::{MAX_KEY_BYTES, Seconds};
 
 /// The number of keys shown by default.
 pub(super) const DEFAULT_KEYS: usize = 200;
@@ -12,22 +12,30 @@ pub(super) const MAX_KEYS: usize = 1000;
 pub(super) const MAX_PARTIES: usize = 20;
 /// The approximate length of the longest list of keys. Further keys are left out, and the body says so.
 const MOST_BYTES: usize = 512 * 1024;
+/// How long a client waits for a change if it does not say: as long as it may.
+const LONGEST_WATCH: usize = 60;
 
-/// Parses a query. Each name may come once, and no others, so that a misspelt name is noticed.
-pub(super) fn wanted(query: Option<&str>) -> Result<Wanted, Fault> {
-    let (mut part, mut limit) = (None, None);
+/// The values of a query, in the order of the names. Each name may come once, and no others, so that a misspelt name is
+/// noticed.
+fn values<const N: usize>(
+    query: Option<&str>,
+    names: [&str; N],
+) -> Result<[Option<Vec<u8>>; N], Fault> {
+    let mut values = [const { None }; N];
     for pair in query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
         let (name, value) = pair.split_once('=').ok_or(Fault::BadRequest)?;
-        let value = decode(value).ok_or(Fault::BadRequest)?;
-        let place = match name {
-            "key" => &mut part,
-            "limit" => &mut limit,
-            _ => return Err(Fault::BadRequest),
-        };
-        if place.replace(value).is_some() {
+        let known = names.iter().zip(&mut values).find(|(known, _)| **known == name);
+        let (_, place) = known.ok_or(Fault::BadRequest)?;
+        if place.replace(decode(value, b' ').ok_or(Fault::BadRequest)?).is_some() {
             return Err(Fault::BadRequest);
         }
     }
+    Ok(values)
+}
+
+/// What to show of the holders.
+pub(super) fn wanted(query: Option<&str>) -> Result<Wanted, Fault> {
+    let [part, limit] = values(query, ["key", "limit"])?;
     let part = part.unwrap_or_default();
     if part.len() > MAX_KEY_BYTES {
         return Err(Fault::BadRequest);
@@ -42,6 +50,35 @@ pub(super) fn key(query: Option<&str>) -> Result<Vec<u8>, Fault> {
     only(query, "key")
 }
 
+/// How a request for a lock is asked: whether it belongs to no session, and whether it shares the lock.
+pub(super) fn manner(query: Option<&str>) -> Result<(bool, bool), Fault> {
+    let [session, shared] = values(query, ["session", "shared"])?;
+    let is_alone = match session.as_deref() {
+        None => false,
+        Some(b"none") => true,
+        Some(_) => return Err(Fault::Invalid("session may only be none")),
+    };
+    let is_shared = match shared.as_deref() {
+        None | Some(b"false") => false,
+        Some(b"true") => true,
+        Some(_) => return Err(Fault::Invalid("shared must be true or false")),
+    };
+    Ok((is_alone, is_shared))
+}
+
+/// `watch=TAG&timeout_s=SECONDS`: the state that the client saw last, and how long it waits for another one; `None` if
+/// it does not wait.
+pub(super) fn watched(query: Option<&str>) -> Result<Option<(u64, Seconds)>, Fault> {
+    let [tag, timeout] = values(query, ["watch", "timeout_s"])?;
+    let seconds = timeout.map(|digits| number(&digits)).unwrap_or(Some(LONGEST_WATCH));
+    let seconds = seconds.and_then(|it| Seconds::new(u64::try_from(it).ok()?));
+    let seconds = seconds.ok_or(Fault::Invalid("timeout_s must be a whole number"))?;
+    let Some(tag) = tag else { return Ok(None) };
+    let tag = leases::read_hex(&tag);
+    let tag = tag.ok_or(Fault::Invalid("watch must be 16 lower-case hexadecimal digits"))?;
+    Ok(Some((tag, seconds)))
+}
+
 /// `connection=NUMBER` and nothing else.
 pub(super) fn connection(query: Option<&str>) -> Result<u64, Fault> {
     let digits = only(query, "connection")?;
@@ -49,9 +86,8 @@ pub(super) fn connection(query: Option<&str>) -> Result<u64, Fault> {
 }
 
 fn only(query: Option<&str>, name: &str) -> Result<Vec<u8>, Fault> {
-    let value = query.unwrap_or_default().strip_prefix(name);
-    let value = value.and_then(|rest| rest.strip_prefix('=')).filter(|rest| !rest.contains('&'));
-    value.and_then(decode).ok_or(Fault::BadRequest)
+    let [value] = values(query, [name])?;
+    value.ok_or(Fault::BadRequest)
 }
 
 /// Only digits, as everywhere.
@@ -61,15 +97,20 @@ fn number(digits: &[u8]) -> Option<usize> {
     is_plain.then(|| text.parse().ok()).flatten()
 }
 
-/// `%41` is a byte and `+` a blank, as forms are sent.
-fn decode(text: &str) -> Option<Vec<u8>> {
+/// The bytes of a part of a path, where `%41` is a byte.
+pub(super) fn decode_name(text: &str) -> Option<Vec<u8>> {
+    decode(text, b'+')
+}
+
+/// `%41` is a byte and `+` a blank, as forms are sent; `plus` elsewhere.
+fn decode(text: &str, plus: u8) -> Option<Vec<u8>> {
     let digit = |byte: Option<u8>| char::from(byte?).to_digit(16);
     let mut out = Vec::with_capacity(text.len());
     let mut bytes = text.bytes();
     while let Some(byte) = bytes.next() {
         out.push(match byte {
             b'%' => u8::try_from(digit(bytes.next())? << 4 | digit(bytes.next())?).ok()?,
-            b'+' => b' ',
+            b'+' => plus,
             _ => byte,
         });
     }
@@ -129,6 +170,46 @@ mod tests {
             assert_eq!(connection(wrong), Err(Fault::BadRequest), "{wrong:?}");
         }
         assert_eq!(connection(Some("connection=-1")), Err(Fault::BadRequest));
+    }
+
+    #[rstest]
+    #[case(None, Ok((false, false)))]
+    #[case(Some("session=none"), Ok((true, false)))]
+    #[case(Some("shared=true&session=none"), Ok((true, true)))]
+    #[case(Some("shared=false"), Ok((false, false)))]
+    #[case(Some("shared"), Err(Fault::BadRequest))]
+    #[case(Some("session=none&session=none"), Err(Fault::BadRequest))]
+    #[case(Some("limit=1"), Err(Fault::BadRequest))]
+    fn manners(#[case] query: Option<&str>, #[case] want: Result<(bool, bool), Fault>) {
+        assert_eq!(manner(query), want);
+    }
+
+    #[rstest]
+    #[case("session=x")]
+    #[case("session=")]
+    #[case("shared=1")]
+    fn no_manners(#[case] query: &str) {
+        assert!(matches!(manner(Some(query)), Err(Fault::Invalid(_))));
+    }
+
+    #[test]
+    fn watches() {
+        let tag = "cbf29ce484222325";
+        let watch = |query: &str| watched(Some(&query.replace("TAG", tag)));
+        let want = |seconds| Ok(Some((0xcbf2_9ce4_8422_2325, Seconds::new(seconds).unwrap())));
+        assert_eq!(watched(None), Ok(None));
+        assert_eq!(watch("timeout_s=3"), Ok(None));
+        assert_eq!(watch("watch=TAG"), want(60));
+        assert_eq!(watch("timeout_s=0&watch=TAG"), want(0));
+        for wrong in ["watch=", "watch=TAG0", "watch=x", "watch=TAG&timeout_s=-1", "tag=TAG"] {
+            assert!(watch(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn names_in_paths() {
+        assert_eq!(decode_name("a%2Fb+c%20"), Some(b"a/b+c ".to_vec()));
+        assert_eq!(decode_name("%4"), None);
     }
 
     #[test]

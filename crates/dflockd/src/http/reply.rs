@@ -14,9 +14,9 @@ use hyper::header::{
     HeaderValue, REFERRER_POLICY, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
 };
 use hyper::http::StatusCode;
-use leases::Progress;
 use leases::journal::Failed;
 use leases::wire::StatsCursor;
+use leases::{Progress, Refusal};
 use std::convert::Infallible;
 use std::io;
 use std::sync::Arc;
@@ -31,15 +31,24 @@ const PIECE_BYTES: usize = 64 * 1024;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
     BadRequest,
+    /// The same, with what is wrong.
+    Invalid(&'static str),
     Unauthorized,
     NotFound,
-    MethodNotAllowed,
-    PostOnly,
+    /// The path has these methods.
+    WrongMethod(&'static str),
     NoAdmin,
-    NotHeld,
+    /// The engine's word.
+    Refused(Refusal),
+    ClientCanceled,
+    SessionGone,
+    MaxSessions,
+    MaxSessionsPerAddress,
+    RateLimited,
     StoreAway,
     BodyRefused,
     WrongHost,
+    WrongOrigin,
     NeedsTls,
 }
 
@@ -47,23 +56,49 @@ impl Fault {
     /// Status and word; the word of the reference, if it has any.
     const fn answer(self) -> (StatusCode, &'static str) {
         match self {
-            Self::BadRequest => (StatusCode::BAD_REQUEST, "bad_request"),
+            Self::BadRequest | Self::Invalid(_) => (StatusCode::BAD_REQUEST, "bad_request"),
             Self::Unauthorized => (StatusCode::UNAUTHORIZED, "unauthorized"),
             Self::NotFound => (StatusCode::NOT_FOUND, "not_found"),
-            Self::MethodNotAllowed | Self::PostOnly => {
-                (StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed")
-            }
+            Self::WrongMethod(_) => (StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed"),
             Self::NoAdmin => (StatusCode::FORBIDDEN, "no_admin_secret_is_set"),
-            Self::NotHeld => (StatusCode::NOT_FOUND, "not_held"),
+            Self::Refused(refusal) => of_refusal(refusal),
+            Self::ClientCanceled => (StatusCode::REQUEST_TIMEOUT, "client_canceled"),
+            Self::SessionGone => (StatusCode::GONE, "session_gone"),
+            Self::MaxSessions => (StatusCode::SERVICE_UNAVAILABLE, "max_sessions"),
+            Self::MaxSessionsPerAddress => (StatusCode::SERVICE_UNAVAILABLE, "max_sessions_per_ip"),
+            Self::RateLimited => (StatusCode::TOO_MANY_REQUESTS, "rate_limited"),
             Self::StoreAway => (StatusCode::SERVICE_UNAVAILABLE, "store_unavailable"),
             Self::BodyRefused => (StatusCode::PAYLOAD_TOO_LARGE, "body_refused"),
             Self::WrongHost => (StatusCode::MISDIRECTED_REQUEST, "wrong_host"),
+            Self::WrongOrigin => (StatusCode::FORBIDDEN, "wrong_origin"),
             Self::NeedsTls => (StatusCode::BAD_REQUEST, "this_port_speaks_https"),
         }
     }
 
     fn body(self) -> String {
-        format!("{{\"error\":\"{}\"}}", self.answer().1)
+        let word = self.answer().1;
+        let detail = if let Self::Invalid(detail) = self {
+            format!(",\"detail\":\"{detail}\"")
+        } else {
+            String::new()
+        };
+        format!("{{\"error\":\"{word}\"{detail}}}")
+    }
+}
+
+/// The words of the lock protocol, where it has any.
+const fn of_refusal(refusal: Refusal) -> (StatusCode, &'static str) {
+    match refusal {
+        Refusal::NotHeld => (StatusCode::NOT_FOUND, "not_held"),
+        Refusal::LimitMismatch => (StatusCode::CONFLICT, "limit_mismatch"),
+        Refusal::AlreadyEnqueued => (StatusCode::CONFLICT, "already_enqueued"),
+        Refusal::NotEnqueued => (StatusCode::CONFLICT, "not_enqueued"),
+        Refusal::LeaseExpired => (StatusCode::CONFLICT, "lease_expired"),
+        Refusal::MaxLocks => (StatusCode::SERVICE_UNAVAILABLE, "max_locks"),
+        Refusal::MaxWaiters => (StatusCode::SERVICE_UNAVAILABLE, "max_waiters"),
+        Refusal::Draining => (StatusCode::SERVICE_UNAVAILABLE, "draining"),
+        Refusal::NoSpace => (StatusCode::SERVICE_UNAVAILABLE, "state_full"),
+        _ => (StatusCode::SERVICE_UNAVAILABLE, "refused"),
     }
 }
 
@@ -74,13 +109,18 @@ impl From<Failed> for Fault {
 }
 
 /// The statuses that an answer may have, for counting.
-pub(super) const STATUSES: [StatusCode; 9] = [
+pub(super) const STATUSES: [StatusCode; 14] = [
     StatusCode::OK,
+    StatusCode::NO_CONTENT,
     StatusCode::BAD_REQUEST,
     StatusCode::UNAUTHORIZED,
     StatusCode::FORBIDDEN,
     StatusCode::NOT_FOUND,
     StatusCode::METHOD_NOT_ALLOWED,
+    StatusCode::REQUEST_TIMEOUT,
+    StatusCode::CONFLICT,
+    StatusCode::GONE,
+    StatusCode::TOO_MANY_REQUESTS,
     StatusCode::PAYLOAD_TOO_LARGE,
     StatusCode::MISDIRECTED_REQUEST,
     StatusCode::SERVICE_UNAVAILABLE,
@@ -102,6 +142,13 @@ pub(super) fn whole(
 ) -> Response<ReplyBody> {
     let body = Full::new(body.into()).map_err(|never: Infallible| match never {});
     build(status, content_type, body.boxed_unsync())
+}
+
+/// Success without more to say.
+pub(super) fn nothing() -> Response<ReplyBody> {
+    let mut response = whole(StatusCode::NO_CONTENT, JSON, Bytes::new());
+    response.headers_mut().remove(CONTENT_TYPE);
+    response
 }
 
 /// The page itself, the only answer that may run a script in a browser.
@@ -158,20 +205,16 @@ async fn send_pieces(
 pub(super) fn fault(fault: Fault) -> Response<ReplyBody> {
     let mut response = whole(fault.answer().0, JSON, fault.body());
     let headers = response.headers_mut();
-    match fault {
-        Fault::MethodNotAllowed => {
-            headers.insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
-        }
-        Fault::PostOnly => {
-            headers.insert(ALLOW, HeaderValue::from_static("POST"));
-        }
-        Fault::Unauthorized => {
-            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-        }
-        // The following bytes of such a connection may not be a request.
-        Fault::BodyRefused | Fault::BadRequest | Fault::NeedsTls => close(&mut response),
-        Fault::NotFound | Fault::NoAdmin | Fault::NotHeld | Fault::StoreAway | Fault::WrongHost => {
-        }
+    if let Fault::WrongMethod(methods) = fault {
+        headers.insert(ALLOW, HeaderValue::from_static(methods));
+    }
+    if fault == Fault::Unauthorized {
+        headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    }
+    // The following bytes of such a connection may not be a request.
+    let is_broken = [Fault::BodyRefused, Fault::BadRequest, Fault::ClientCanceled, Fault::NeedsTls];
+    if is_broken.contains(&fault) {
+        close(&mut response);
     }
     response
 }
@@ -203,26 +246,58 @@ fn build(status: StatusCode, content_type: &'static str, body: ReplyBody) -> Res
 mod tests {
     use super::*;
 
-    const FAULTS: [Fault; 11] = [
+    const FAULTS: [Fault; 16] = [
         Fault::BadRequest,
+        Fault::Invalid("the body is not a JSON object"),
         Fault::Unauthorized,
         Fault::NotFound,
-        Fault::MethodNotAllowed,
-        Fault::PostOnly,
+        Fault::WrongMethod("POST"),
         Fault::NoAdmin,
-        Fault::NotHeld,
+        Fault::ClientCanceled,
+        Fault::SessionGone,
+        Fault::MaxSessions,
+        Fault::MaxSessionsPerAddress,
+        Fault::RateLimited,
         Fault::StoreAway,
         Fault::BodyRefused,
         Fault::WrongHost,
+        Fault::WrongOrigin,
         Fault::NeedsTls,
     ];
 
     #[test]
     fn every_fault_is_counted_and_is_json() {
-        for fault in FAULTS {
+        let refused = Refusal::ALL.map(Fault::Refused);
+        for fault in FAULTS.into_iter().chain(refused) {
             assert!(STATUSES.contains(&fault.answer().0), "{fault:?}");
             let value: serde_json::Value = serde_json::from_str(&fault.body()).unwrap();
             assert!(value["error"].is_string(), "{fault:?}");
+        }
+    }
+
+    #[test]
+    fn the_document_has_every_word() {
+        let document: serde_json::Value =
+            serde_json::from_str(include_str!("openapi.json")).unwrap();
+        let words = &document["components"]["schemas"]["ErrorCode"]["enum"];
+        let mut words: Vec<_> =
+            words.as_array().unwrap().iter().map(|word| word.as_str().unwrap()).collect();
+        let refused = Refusal::ALL.map(Fault::Refused);
+        let faults = FAULTS.into_iter().chain(refused);
+        let mut answered: Vec<_> = faults.map(|fault| fault.answer().1).collect();
+        for list in [&mut words, &mut answered] {
+            list.sort_unstable();
+            list.dedup();
+        }
+        assert_eq!(words, answered);
+    }
+
+    /// A client of both protocols reads the same words.
+    #[test]
+    fn refusals_have_the_words_of_the_lock_protocol() {
+        for refusal in Refusal::ALL {
+            let word = leases::wire::refusal_status(refusal).strip_prefix("error_");
+            assert!(word.is_none_or(|word| word == of_refusal(refusal).1), "{refusal:?}");
         }
     }
 }

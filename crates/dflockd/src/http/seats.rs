@@ -1,7 +1,8 @@
-//! The limit on HTTP connections. A new connection is always accepted: if there are too many, one that made no request, or
-//! only refused ones, is closed; if there is none, one that waits for its next request; and one that is being answered only
-//! if all are. Of equal ones it is the one whose state changed longest ago. So a flood of connections that are silent, or
-//! have no secret, closes only its own, and a client that may ask gets its whole answer.
+//! The limits on HTTP connections: of all, and of those that made no request, or only refused ones. A new connection is
+//! always accepted: if there are too many, one that made no request, or only refused ones, is closed; if there is none, one
+//! that waits for its next request; and one that is being answered only if all are. Of equal ones it is the one whose state
+//! changed longest ago. So a flood of connections that are silent, or have no secret, closes only its own, and a client
+//! that may ask gets its whole answer.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -27,6 +28,8 @@ struct Table {
     clock: u64,
     /// What serves each connection: the first is closed first.
     tasks: BTreeMap<Place, AbortHandle>,
+    /// The number of those that have made no request yet, or only refused ones.
+    silent: usize,
     accepted: u64,
     pushed_out: u64,
 }
@@ -35,6 +38,7 @@ struct Table {
 #[derive(Debug)]
 pub(super) struct Seats {
     most: usize,
+    most_silent: usize,
     table: Mutex<Table>,
 }
 
@@ -59,11 +63,23 @@ impl Table {
         self.clock += 1;
         (rank, self.clock)
     }
+
+    fn add(&mut self, place: Place, task: AbortHandle) {
+        self.silent += usize::from(place.0 == Rank::NeverAsked);
+        self.tasks.insert(place, task);
+    }
+
+    fn remove(&mut self, place: Place) -> Option<AbortHandle> {
+        let task = self.tasks.remove(&place)?;
+        self.silent -= usize::from(place.0 == Rank::NeverAsked);
+        Some(task)
+    }
 }
 
 impl Seats {
-    pub(super) fn new(most: usize) -> Arc<Self> {
-        Arc::new(Self { most, table: Mutex::default() })
+    /// For at most so many connections, and so many that have made no request yet.
+    pub(super) fn new(most: usize, most_silent: usize) -> Arc<Self> {
+        Arc::new(Self { most, most_silent, table: Mutex::default() })
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -76,8 +92,9 @@ impl Seats {
         F: Future<Output = ()> + Send + 'static,
     {
         let mut table = self.table();
-        if table.tasks.len() >= self.most {
-            if let Some((_, least)) = table.tasks.pop_first() {
+        if table.tasks.len() >= self.most || table.silent >= self.most_silent {
+            let first = table.tasks.first_key_value().map(|(place, _)| *place);
+            if let Some(least) = first.and_then(|place| table.remove(place)) {
                 least.abort();
                 table.pushed_out += 1;
             }
@@ -85,7 +102,7 @@ impl Seats {
         table.accepted += 1;
         let place = table.place(Rank::NeverAsked);
         let seat = Seat { seats: Arc::clone(self), place: place.into() };
-        table.tasks.insert(place, tokio::spawn(serve(seat)).abort_handle());
+        table.add(place, tokio::spawn(serve(seat)).abort_handle());
     }
 
     /// The number of connections now, of those accepted so far, and of those closed to make room.
@@ -108,8 +125,8 @@ impl Seat {
     fn change(&self, rank: Rank) -> Place {
         let (mut table, mut place) = (self.seats.table(), self.place());
         let next = table.place(rank);
-        if let Some(task) = table.tasks.remove(&std::mem::replace(&mut *place, next)) {
-            table.tasks.insert(next, task);
+        if let Some(task) = table.remove(std::mem::replace(&mut *place, next)) {
+            table.add(next, task);
         }
         next
     }
@@ -135,7 +152,7 @@ impl Drop for Answering {
 impl Drop for Seat {
     fn drop(&mut self) {
         let place = *self.place();
-        self.seats.table().tasks.remove(&place);
+        self.seats.table().remove(place);
     }
 }
 
@@ -162,7 +179,7 @@ mod tests {
     fn the_least_makes_room(#[case] states: &str, #[case] closed: usize) {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
-            let seats = Seats::new(states.len());
+            let seats = Seats::new(states.len(), states.len());
             let taken = Rc::new(RefCell::new(Vec::new()));
             let enter = || {
                 seats.spawn(|seat| {

@@ -1,22 +1,34 @@
 //! One request → one answer. Decides nothing about sockets, and keeps only numbers between requests.
 
 use super::gate::{self, Reach};
+use super::limits::Rates;
+use super::order::MAX_BODY_BYTES;
 use super::reply::{self, Fault, JSON, ReplyBody, STATUSES};
-use super::route::{self, Route};
+use super::route::{self, Access, Found, Route};
 use super::seats::{Answering, Seats};
-use super::{holders, metrics, query};
-use crate::server::{Readiness, Shared, of_handshake};
+use super::{holders, metrics, origin, query};
+#[cfg(feature = "etcd")]
+use crate::server::Place;
+use crate::server::{Parting, Readiness, Shared, Transport, of_handshake};
+use http_body_util::{BodyExt, Limited};
 use hyper::Response;
-use hyper::body::Body;
+use hyper::body::{Body, Bytes};
 use hyper::http::StatusCode;
 use hyper::http::request::Parts;
-use leases::Key;
+use leases::{Key, Refusal};
+use std::error::Error;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
+use tokio::time::timeout;
 
+/// What is served, for programs that make clients.
+const OPEN_API: &str = include_str!("openapi.json");
+/// Stands for the version in it.
+const VERSION_MARK: &str = "VERSION";
 const PAGE: &str = include_str!("page/page.html");
 /// The marks in the page that the server sets: whether to ask for the secret first, and whether there is one for
 /// administrators.
@@ -24,14 +36,42 @@ const AUTH_MARK: &str = "data-auth=\"open\"";
 const ADMIN_MARK: &str = "data-admin=\"none\"";
 /// The least time between two entries in the log about failed TLS handshakes.
 const COMPLAINT_PAUSE: Duration = Duration::from_secs(10);
+/// The time for the body of a request.
+const BODY_TIME: Duration = Duration::from_secs(10);
 /// The header by which a standby says that it is shutting down.
 pub(super) const DRAINING: &str = "draining";
+/// The header by which a standby says who has asked it.
+pub(super) const ADDRESS: &str = "client-address";
+
+/// The client of a connection.
+pub(super) struct Caller {
+    pub(super) address: Option<IpAddr>,
+    /// Its connection, which the HTTP library uses as well.
+    pub(super) wire: Arc<Mutex<Transport>>,
+}
+
+impl Caller {
+    fn wire(&self) -> MutexGuard<'_, Transport> {
+        self.wire.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ready when the client does not wait for its answer any more. One that closes its sending side has left.
+    pub(super) fn poll_parting(&self, cx: &mut Context<'_>) -> Poll<Parting> {
+        let mut wire = self.wire();
+        if wire.is_draining() {
+            return Poll::Ready(Parting::Draining);
+        }
+        // An error is an end as well.
+        wire.poll_end(cx).map(|_| Parting::Left)
+    }
+}
 
 /// The data that all HTTP connections share.
 pub(super) struct Site {
     pub(super) handle: Arc<Shared>,
     pub(super) reach: Reach,
     pub(super) seats: Arc<Seats>,
+    rates: Mutex<Rates>,
     answers: [AtomicU64; STATUSES.len()],
     /// When a failed TLS handshake was last logged.
     complained: Mutex<Option<Instant>>,
@@ -40,7 +80,9 @@ pub(super) struct Site {
 impl Site {
     pub(super) fn new(handle: Arc<Shared>, reach: Reach, seats: Arc<Seats>) -> Self {
         let answers = STATUSES.map(|_| AtomicU64::new(0));
-        Self { handle, reach, seats, answers, complained: Mutex::default() }
+        let http = &handle.settings.http;
+        let rates = Mutex::new(Rates::new(http.rate_per_address, http.burst));
+        Self { handle, reach, seats, rates, answers, complained: Mutex::default() }
     }
 
     /// Logs a failed TLS handshake; at most one in [`COMPLAINT_PAUSE`], because any client can cause it.
@@ -54,15 +96,19 @@ impl Site {
         }
     }
 
-    /// Answers a request. Its body is neither awaited nor read.
-    pub(super) async fn answer<B: Body>(
+    /// Answers a request.
+    pub(super) async fn answer<B>(
         &self,
         request: hyper::Request<B>,
+        caller: &Caller,
         answering: &mut Answering,
-    ) -> Response<ReplyBody> {
-        let has_body = !request.body().is_end_stream();
-        let (head, _body) = request.into_parts();
-        let mut response = match self.serve(&head, has_body, answering).await {
+    ) -> Response<ReplyBody>
+    where
+        B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Unpin,
+    {
+        let (head, body) = request.into_parts();
+        let mut unread = Some(body).filter(|body| !body.is_end_stream());
+        let mut response = match self.serve(&head, &mut unread, (caller, answering)).await {
             Ok(response) => response,
             Err(fault) => {
                 if fault == Fault::Unauthorized {
@@ -71,8 +117,13 @@ impl Site {
                 reply::fault(fault)
             }
         };
-        if has_body {
+        if unread.is_some() {
+            // The following bytes of such a connection are no request.
             reply::close(&mut response);
+        }
+        if self.reach != Reach::Standby {
+            let origin = origin::allowed(&self.handle.settings.http.origins, &head.headers);
+            origin.into_iter().for_each(|it| origin::allow(it, response.headers_mut()));
         }
         let place = STATUSES.iter().position(|&status| status == response.status());
         if let Some(count) = place.and_then(|place| self.answers.get(place)) {
@@ -81,45 +132,94 @@ impl Site {
         response
     }
 
-    async fn serve(
+    async fn serve<B>(
         &self,
         head: &Parts,
-        has_body: bool,
-        answering: &mut Answering,
-    ) -> Result<Response<ReplyBody>, Fault> {
-        let route = self.judge(head, has_body)?;
+        unread: &mut Option<B>,
+        (caller, answering): (&Caller, &mut Answering),
+    ) -> Result<Response<ReplyBody>, Fault>
+    where
+        B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Unpin,
+    {
+        if origin::is_preflight(&self.handle.settings.http.origins, &head.method, &head.headers) {
+            return Ok(reply::nothing());
+        }
+        let found = self.judge(head, unread.is_some(), caller)?;
+        let body = match unread.take() {
+            Some(body) => {
+                let (rest, body) = read(body).await;
+                *unread = rest;
+                body?
+            }
+            None => Bytes::new(),
+        };
         answering.permit();
         #[cfg(feature = "etcd")]
-        if route.is_about_locks() && !self.handle.has_locks() {
-            let stream = self.handle.standby.open_http().await.ok_or(Fault::StoreAway)?;
-            return super::leader::ask(stream, head, self.handle.is_draining()).await;
+        if found.route.is_about_locks() && !self.handle.has_locks() {
+            match self.handle.standby.place().await {
+                Place::Here => {}
+                Place::Link(link) => {
+                    let is_draining = self.handle.is_draining();
+                    // One that only reads may have closed its sending side.
+                    let caller = (caller, found.access == Access::Locks);
+                    return super::leader::ask(link, (head, body), caller, is_draining).await;
+                }
+                Place::Changing | Place::Nowhere => return Err(Fault::StoreAway),
+            }
         }
-        self.show(route, head).await
+        self.show(found, (head, &body), caller).await
     }
 
-    /// Checks in this order: host, path, method, body, rights.
-    fn judge(&self, head: &Parts, has_body: bool) -> Result<Route, Fault> {
+    /// Checks in this order: host, number of requests, path, method, body, origin, rights.
+    fn judge<'a>(
+        &self,
+        head: &'a Parts,
+        has_body: bool,
+        caller: &Caller,
+    ) -> Result<Found<'a>, Fault> {
         gate::check_host(self.reach, head.version, &head.uri, &head.headers)?;
-        let (route, access) = route::find(&head.method, head.uri.path())?;
-        if has_body {
+        let path = head.uri.path();
+        if self.reach != Reach::Standby && !matches!(path, "/health" | "/ready") {
+            let mut rates = self.rates.lock().unwrap_or_else(PoisonError::into_inner);
+            let is_allowed = rates.allow(self.handle.now(), caller.address);
+            is_allowed.then_some(()).ok_or(Fault::RateLimited)?;
+        }
+        let found = route::find(&head.method, path)?;
+        if has_body && !matches!(found.route, Route::Ask(..)) {
             return Err(Fault::BodyRefused);
         }
         if self.reach == Reach::Standby {
-            return Ok(route);
+            return Ok(found);
         }
-        gate::is_allowed(&self.handle.access(), access, gate::shown(&head.headers))?;
-        Ok(route)
+        let origins = &self.handle.settings.http.origins;
+        if found.access == Access::Locks && !origin::may_ask(origins, &head.headers) {
+            return Err(Fault::WrongOrigin);
+        }
+        let key = found.key().unwrap_or_default();
+        gate::is_allowed(&self.handle.access(), found.access, &key, gate::shown(&head.headers))?;
+        Ok(found)
     }
 
-    async fn show(&self, route: Route, head: &Parts) -> Result<Response<ReplyBody>, Fault> {
+    async fn show(
+        &self,
+        found: Found<'_>,
+        (head, body): (&Parts, &[u8]),
+        caller: &Caller,
+    ) -> Result<Response<ReplyBody>, Fault> {
         const OK: StatusCode = StatusCode::OK;
         let query = head.uri.query();
-        Ok(match route {
+        let is_draining = self.is_asked_by_draining(head);
+        let key = || found.key().ok_or(Fault::BadRequest);
+        Ok(match found.route {
             Route::Page => self.page(),
             Route::Fixed(content_type, body) => reply::whole(OK, content_type, body),
+            Route::OpenApi => {
+                let version = env!("CARGO_PKG_VERSION");
+                reply::whole(OK, JSON, OPEN_API.replacen(VERSION_MARK, version, 1))
+            }
             Route::Ready => ready(self.handle.readiness()),
             Route::Stats => reply::stats(&self.handle).await?,
-            Route::Holders => self.holders(query, self.is_asked_by_draining(head)).await?,
+            Route::Holders => self.holders(query, is_draining).await?,
             Route::Release => self.release(query).await?,
             Route::Kick => {
                 let is_known = self.handle.kick_one(query::connection(query)?);
@@ -127,6 +227,14 @@ impl Site {
                 reply::whole(OK, JSON, "{\"kicked\":true}")
             }
             Route::Metrics => reply::whole(OK, metrics::CONTENT_TYPE, self.metrics()),
+            Route::OpenSession => self.open_session(caller, is_draining).await?,
+            Route::EndSession => self.end_session(found.name).await?,
+            Route::PingSession => self.ping_session(found.name)?,
+            Route::ShowKey => self.show_key((head, &key()?), caller).await?,
+            Route::Ask(form, deed) => {
+                let request = (head, &*key()?, body);
+                self.ask((form, deed), request, caller, is_draining).await?
+            }
         })
     }
 
@@ -166,7 +274,7 @@ impl Site {
         let released = self.handle.force_release(name).await;
         tracing::warn!(key = %key.escape_ascii(), ?released, "released by an administrator");
         match released? {
-            0 => Err(Fault::NotHeld),
+            0 => Err(Fault::Refused(Refusal::NotHeld)),
             count => Ok(reply::whole(StatusCode::OK, JSON, format!("{{\"released\":{count}}}"))),
         }
     }
@@ -185,6 +293,22 @@ impl Site {
                     .collect(),
             },
         )
+    }
+}
+
+/// The body of a request, or why there is none; what is left of it then comes back.
+async fn read<B>(body: B) -> (Option<B>, Result<Bytes, Fault>)
+where
+    B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Unpin,
+{
+    let mut body = body;
+    let whole = timeout(BODY_TIME, Limited::new(&mut body, MAX_BODY_BYTES).collect()).await;
+    match whole {
+        Ok(Ok(whole)) => (None, Ok(whole.to_bytes())),
+        Ok(Err(err)) if err.is::<http_body_util::LengthLimitError>() => {
+            (Some(body), Err(Fault::BodyRefused))
+        }
+        Ok(Err(_)) | Err(_) => (Some(body), Err(Fault::ClientCanceled)),
     }
 }
 

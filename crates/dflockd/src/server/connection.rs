@@ -8,7 +8,9 @@ use super::core::Shared;
 #[cfg(feature = "etcd")]
 use super::link::stream::LinkStream;
 use super::transport::{Peer, Transport};
+pub(crate) use frames::MOST_PARTIES;
 use frames::Rest;
+pub(super) use frames::of_draining;
 use leases::journal::{Failed, Mark};
 use leases::wire::{self, Fault, Watch};
 use leases::{Answer, AutoRelease, ConnId, Moment, Progress, Refusal, Seconds, Token};
@@ -32,7 +34,7 @@ const STEPS: u32 = 4;
 /// The pause between two looks whether a standby runs that a client's bytes may wait for.
 const LOOK_EVERY: Seconds = Seconds::new(1).unwrap();
 /// No client waits longer than this for a change of a key: sending an answer shows whether it is still there.
-const LONGEST_WATCH: Seconds = Seconds::new(60).unwrap();
+pub(super) const LONGEST_WATCH: Seconds = Seconds::new(60).unwrap();
 
 thread_local! {
     /// Where bytes are received, so that an idle connection needs no buffer for them.
@@ -455,21 +457,15 @@ impl Connection {
             drop(core);
             return Some(Err(self.send_away()));
         }
-        let is_draining = core.draining || self.transport.is_draining();
-        let sight = core.engine.sight(now, watch.key);
-        let is_known = watch.last == Some(wire::tag_of(sight.as_ref()));
-        if now < until && is_known && !is_draining {
-            return None;
-        }
-        core.end_watch(self.id);
-        // The client is told nothing that would be false after a restart.
-        self.rests_on = core.recording.mark();
+        let is_draining = self.transport.is_draining();
+        let (sight, mark) =
+            core.sight(now, self.id, (watch.key, watch.last), until, is_draining)?;
         drop(core);
+        self.rests_on = mark;
         self.restart_reading(now);
-        if is_draining {
-            wire::push_answer(&mut self.output, &Answer::Refused(Refusal::Draining));
-        } else {
-            wire::push_sight(&mut self.output, sight.as_ref());
+        match sight {
+            Ok(sight) => wire::push_sight(&mut self.output, sight.as_ref()),
+            Err(refusal) => wire::push_answer(&mut self.output, &Answer::Refused(refusal)),
         }
         Some(Ok(()))
     }

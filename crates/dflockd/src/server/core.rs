@@ -3,6 +3,7 @@
 
 mod connections;
 mod recording;
+mod sessions;
 mod shared;
 mod watching;
 
@@ -10,14 +11,17 @@ use super::access::Penalties;
 use super::key_json::Seen;
 use super::mint::ServerMint;
 use super::settings::Settings;
-use connections::Connections;
-use leases::journal::Failed;
-use leases::wire::Fault;
+pub(crate) use connections::Full;
+use connections::{Connections, Kind};
+use leases::journal::{Failed, Mark};
+use leases::wire::{Fault, tag_of};
 use leases::{
     AutoRelease, ConnId, Effect, Engine, Key, Label, Moment, Party, Refusal, Request, Seconds,
-    Verdict,
+    Sight, Token, Verdict,
 };
 use recording::Recording;
+pub(crate) use sessions::SessionId;
+use sessions::Sessions;
 pub(crate) use shared::{Numbers, Shared};
 pub(super) use shared::{PARTIES_PER_TURN, PLACES_PER_TURN};
 use std::hash::RandomState;
@@ -60,6 +64,7 @@ pub(super) struct Core {
     pub(super) recording: Recording,
     pub(super) connections: Connections,
     pub(super) watchers: Watchers,
+    pub(super) sessions: Sessions,
     pub(super) penalties: Penalties,
     /// When the driver runs next.
     armed: Moment,
@@ -102,6 +107,9 @@ fn view(
     Some((view, addresses))
 }
 
+/// What a client that watches a key is told, and when it may be sent.
+type Sighted = (Result<Option<Sight>, Refusal>, Option<Mark>);
+
 impl Core {
     pub(super) fn new(settings: &Settings) -> Self {
         let mut engine = Engine::new(settings.caps, ServerMint::new(0), RandomState::new());
@@ -113,6 +121,7 @@ impl Core {
             recording: Recording::new(settings),
             connections: Connections::default(),
             watchers: Watchers::default(),
+            sessions: Sessions::new(settings.http.session_silence()),
             penalties: Penalties::default(),
             armed: Moment::NEVER,
             rearmed: Arc::default(),
@@ -127,23 +136,24 @@ impl Core {
         settings: &Settings,
         address: Option<IpAddr>,
     ) -> Result<(ConnId, u64), &'static str> {
-        let most = settings.max_connections;
-        let full = if most > 0 && self.connections.len() >= most {
-            Some("max connections reached")
-        } else {
-            let has_room =
-                self.connections.has_room_for(address, settings.max_connections_per_address);
-            (!has_room).then_some("max connections per address reached")
-        };
-        if let Some(full) = full {
+        let (most, each) = (settings.max_connections, settings.max_connections_per_address);
+        if let Err(full) = self.connections.room_for(Kind::Socket, address, most, each) {
             self.tallies.turned_away += 1;
-            return Err(full);
+            return Err(match full {
+                Full::All => "max connections reached",
+                Full::Address => "max connections per address reached",
+            });
         }
+        self.tallies.accepted += 1;
+        Ok(self.seat(Kind::Socket, address))
+    }
+
+    /// Makes a connection in any case.
+    fn seat(&mut self, kind: Kind, address: Option<IpAddr>) -> (ConnId, u64) {
         let serial = self.connections.next_serial();
         let id = self.engine.connect(serial);
-        self.connections.add(id, serial, self.recording.commits.term(), address);
-        self.tallies.accepted += 1;
-        Ok((id, serial))
+        self.connections.add((id, kind), serial, self.recording.commits.term(), address);
+        (id, serial)
     }
 
     /// Passes a request to the engine, and its effects to the connections concerned.
@@ -170,15 +180,26 @@ impl Core {
         self.deliver(now);
     }
 
-    /// Removes the holds and waits of a connection.
-    pub(super) fn leave(&mut self, id: ConnId, now: Moment, auto: AutoRelease) {
+    /// Ends the wait of a connection whose client does not wait any more, and takes back what it got by that.
+    pub(super) fn withdraw(&mut self, now: Moment, id: ConnId) {
         self.engine.cancel(now, id);
-        self.end_watch(id);
         let unseen = self.connections.take_unseen(id);
         for grant in unseen.iter().flat_map(|(answer, _)| answer.grants()) {
             // No client was told this token. With auto-release off, the hold would block the key for a whole lease.
             self.engine.take_back(now, id, grant.token);
         }
+    }
+
+    /// Takes back grants of which the client was not told.
+    pub(super) fn take_back(&mut self, now: Moment, id: ConnId, tokens: &[Token]) {
+        tokens.iter().for_each(|token| self.engine.take_back(now, id, *token));
+        self.deliver(now);
+    }
+
+    /// Removes the holds and waits of a connection.
+    pub(super) fn leave(&mut self, id: ConnId, now: Moment, auto: AutoRelease) {
+        self.withdraw(now, id);
+        self.end_watch(id);
         self.engine.disconnect(now, id, auto);
         self.deliver(now);
         self.connections.remove(id);
@@ -217,7 +238,7 @@ impl Core {
         if self.watchers.has_work() {
             return Moment::default();
         }
-        self.engine.next_deadline()
+        self.engine.next_deadline().min(self.sessions.next_deadline())
     }
 
     /// One turn of the driver: serves what is due and returns the time of the next turn.
@@ -247,6 +268,28 @@ impl Core {
         let mut label = self.engine.label(id).cloned().unwrap_or_default();
         change(&mut label);
         self.engine.introduce(id, &Arc::new(label));
+    }
+
+    /// The state of a key for a connection that watches it, if it is to be told now, and when it may be sent; the watch
+    /// is over then. It is told when it is not the one that the client saw last, or when `until` has come.
+    pub(super) fn sight(
+        &mut self,
+        now: Moment,
+        id: ConnId,
+        (key, last): (Key<'_>, Option<u64>),
+        until: Moment,
+        is_draining: bool,
+    ) -> Option<Sighted> {
+        let is_draining = self.draining || is_draining;
+        let sight = self.engine.sight(now, key);
+        let is_known = last == Some(tag_of(sight.as_ref()));
+        if now < until && is_known && !is_draining {
+            return None;
+        }
+        self.end_watch(id);
+        // The client is told nothing that would be false after a restart.
+        let mark = self.recording.mark();
+        Some((if is_draining { Err(Refusal::Draining) } else { Ok(sight) }, mark))
     }
 
     /// From now on, a connection that watches nothing yet is woken when this key's holders change. At most `most`

@@ -1,4 +1,4 @@
-//! The driver is the timer of the engine: it sleeps until the next deadline of a lease or a wait. A request wakes it
+//! The driver is the timer of the engine: it sleeps until the next deadline of a lease, a wait or a session. A request wakes it
 //! only if it brings an earlier deadline, or changes a key that clients watch.
 
 use super::core::Shared;
@@ -15,7 +15,13 @@ pub(super) async fn drive(shared: Arc<Shared>) {
     let rearmed = Arc::clone(&shared.core().rearmed);
     loop {
         let now = shared.now();
-        let next = shared.core().turn(now);
+        let next = {
+            let mut core = shared.core();
+            if core.end_idle_sessions(now, shared.settings.auto_release) {
+                shared.changed.notify_one();
+            }
+            core.turn(now)
+        };
         if next <= now {
             // More is due than one turn serves: connections get their turn first.
             yield_now().await;

@@ -35,7 +35,7 @@ impl KeyReport {
     }
 
     /// Of a key that nobody holds or waits for.
-    pub(super) fn idle(key: Key<'_>) -> Self {
+    pub(crate) fn idle(key: Key<'_>) -> Self {
         let (name, holders, waiting) = (key.bytes().to_vec(), Vec::new(), Vec::new());
         Self::new(KeyView { name, limit: 1, held: 0, waiters: 0, holders, waiting }, 0)
     }

@@ -137,7 +137,7 @@ pub(super) async fn accept(shared: Arc<Shared>, mut listener: Listener) {
     loop {
         while shared.is_full() {
             if listener.may_complain() {
-                let connections = shared.core().connections.len();
+                let connections = shared.core().connections.sockets();
                 tracing::error!(connections, "no descriptors left for more connections; they wait");
             }
             tokio::time::sleep(PAUSE).await;
@@ -244,7 +244,7 @@ pub(super) fn spawn(shared: &Arc<Shared>, transport: Transport, seat: (ConnId, u
 }
 
 /// `::ffff:192.0.2.1` and `192.0.2.1` are one address.
-fn address(peer: Peer) -> Option<IpAddr> {
+pub(crate) fn address(peer: Peer) -> Option<IpAddr> {
     match peer {
         Peer::Tcp(from) => Some(from.ip().to_canonical()),
         Peer::Unix => None,

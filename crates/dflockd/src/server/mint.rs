@@ -50,6 +50,19 @@ impl Mint for ServerMint {
     }
 }
 
+/// A number that nobody can guess.
+pub(super) fn random() -> u128 {
+    let mut bytes = [0; size_of::<u128>()];
+    match getrandom::fill(&mut bytes) {
+        Ok(()) => u128::from_ne_bytes(bytes),
+        // As for salts.
+        Err(_) => {
+            let half = || u128::from(RandomState::new().hash_one(bytes));
+            half() << 64 | half()
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

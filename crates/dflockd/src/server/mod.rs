@@ -18,16 +18,23 @@ mod settings;
 mod state;
 mod tls;
 mod transport;
+#[cfg(feature = "http")]
+mod visit;
 
-pub(crate) use self::core::{Numbers, Readiness, Shared, Tallies};
+pub(crate) use self::core::{Full, Numbers, Readiness, SessionId, Shared, Tallies};
 pub(crate) use access::{Access, AuthToken};
-pub(crate) use listener::Listener;
+pub(crate) use connection::MOST_PARTIES;
+pub(crate) use key_json::KeyReport;
+#[cfg(feature = "etcd")]
+pub(crate) use link::place::{Link, Place, open_http};
+pub(crate) use listener::{Listener, address};
 pub(crate) use roster::{Roster, Wanted};
-pub(crate) use settings::Settings;
+pub(crate) use settings::{HttpSettings, Settings};
 pub(crate) use state::{StateDir, Synced};
 pub(crate) use tls::{Tls, of_handshake};
-#[cfg(feature = "etcd")]
 pub(crate) use transport::Transport;
+#[cfg(feature = "http")]
+pub(crate) use visit::{Denied, Parting, Visit};
 
 use leases::Seconds;
 use std::io;

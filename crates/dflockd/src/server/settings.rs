@@ -40,6 +40,37 @@ pub(crate) struct Settings {
     pub startup_grace: Seconds,
     /// Host and port at which other servers of the same service reach this one.
     pub advertise: String,
+    /// Limits and times of HTTP.
+    pub http: HttpSettings,
+}
+
+/// See [`Settings::http`].
+#[derive(Clone, Debug)]
+pub(crate) struct HttpSettings {
+    /// The time that clients are told: a session that is silent for twice as long ends.
+    pub session_idle: Seconds,
+    /// The most sessions; 0 for no cap. Further ones are refused.
+    pub max_sessions: usize,
+    /// The most sessions of one address; 0 for no cap.
+    pub max_sessions_per_address: usize,
+    /// How many HTTP connections the system's limits allow beyond the few that there may be in any case.
+    pub more_connections: usize,
+    /// The most connections from one address; 0 for no cap. Further ones are closed.
+    pub max_connections_per_address: usize,
+    /// Requests of one address in a second; 0 for no limit. Further ones are refused.
+    pub rate_per_address: usize,
+    /// How many requests of one address may come at once.
+    pub burst: usize,
+    /// The origins whose pages may use this server; `*` stands for all.
+    pub origins: Vec<String>,
+}
+
+impl HttpSettings {
+    /// How long a session may be silent.
+    pub(crate) fn session_silence(&self) -> Seconds {
+        let twice = self.session_idle.count().saturating_mul(2);
+        Seconds::new(twice).unwrap_or(self.session_idle)
+    }
 }
 
 impl Settings {

@@ -140,7 +140,7 @@ pub(crate) enum Transport {
 }
 
 impl Transport {
-    pub(super) const fn plain(stream: TcpStream) -> Self {
+    pub(crate) const fn plain(stream: TcpStream) -> Self {
         Self::Plain(Socket { stream, unread: false, probed: false })
     }
 
@@ -148,7 +148,7 @@ impl Transport {
     ///
     /// # Errors
     /// [`ErrorKind::InvalidData`], if the peer violates TLS.
-    pub(super) async fn secure(stream: TcpStream, tls: Tls) -> io::Result<Self> {
+    pub(crate) async fn secure(stream: TcpStream, tls: Tls) -> io::Result<Self> {
         let socket = Socket { stream, unread: false, probed: false };
         // In a box, so that connections without TLS need no room for it.
         let handshake = Box::pin(TlsAcceptor::from(tls.0).accept(socket));
@@ -179,7 +179,7 @@ impl Transport {
     }
 
     /// Whether the server that the client named is shutting down, and passes it on to this one.
-    pub(super) fn is_draining(&self) -> bool {
+    pub(crate) fn is_draining(&self) -> bool {
         #[cfg(feature = "etcd")]
         if let Self::Link(stream) = self {
             return stream.is_draining();
@@ -245,7 +245,7 @@ impl Transport {
     }
 
     /// Ready when the peer has closed its side, even if earlier bytes are unread.
-    pub(super) fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    pub(crate) fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Plain(socket) => socket.poll_end(cx),
             Self::Tls(stream) => stream.get_mut().0.poll_end(cx),

@@ -15,8 +15,11 @@ mod deployment;
 mod driver;
 mod guard;
 mod hostile;
+mod limits;
+mod locks;
 mod metrics;
 mod paths;
+mod sessions;
 mod site;
 mod strangers;
 

@@ -1,6 +1,6 @@
 //! A `dflockd` with its HTTP side, and a client that sends bytes as they are.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 pub(crate) use testbed::dflockd::free_port;
@@ -115,6 +115,30 @@ impl Site {
         self.ask("GET", path, "")
     }
 
+    /// A request with a body, sent on a connection that stays.
+    pub(crate) fn send(&self, method: &str, path: &str, headers: &str, body: &str) -> TcpStream {
+        let mut stream = self.connect();
+        let length = body.len();
+        let request = format!(
+            "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\
+             Content-Length: {length}\r\n{headers}\r\n{body}"
+        );
+        // A server that refuses early may close before all is sent.
+        let _ = stream.write_all(request.as_bytes());
+        stream
+    }
+
+    pub(crate) fn post(&self, path: &str, headers: &str, body: &str) -> Answer {
+        answer_of(self.send("POST", path, headers, body))
+    }
+
+    pub(crate) fn session(&self) -> Session<'_> {
+        let answer = self.post("/v1/sessions", "", "");
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        let id = answer.json()["session_id"].as_str().unwrap().to_owned();
+        Session { site: self, id }
+    }
+
     pub(crate) fn holders(&self) -> Value {
         self.get("/v1/holders").json()
     }
@@ -138,6 +162,49 @@ impl Site {
     }
 }
 
+/// A client with a session.
+pub(crate) struct Session<'a> {
+    site: &'a Site,
+    pub(crate) id: String,
+}
+
+impl Session<'_> {
+    pub(crate) fn header(&self) -> String {
+        format!("X-Dflockd-Session: {}\r\n", self.id)
+    }
+
+    /// A request that is not answered yet.
+    pub(crate) fn begin(&self, path: &str, body: &Value) -> TcpStream {
+        self.site.send("POST", path, &self.header(), &body.to_string())
+    }
+
+    pub(crate) fn post(&self, path: &str, body: &Value) -> Answer {
+        answer_of(self.begin(path, body))
+    }
+
+    /// Takes a lock that is free; its token.
+    pub(crate) fn take(&self, key: &str) -> String {
+        let body = json!({"acquire_timeout_s": 0, "lease_ttl_s": 60});
+        let answer = self.post(&format!("/v1/locks/{key}"), &body);
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        token(&answer)
+    }
+
+    pub(crate) fn end(&self) -> Answer {
+        self.site.ask("DELETE", &format!("/v1/sessions/{}", self.id), "")
+    }
+}
+
+/// The token of a grant.
+pub(crate) fn token(answer: &Answer) -> String {
+    answer.json()["token"].as_str().unwrap_or_else(|| panic!("{}", answer.text())).to_owned()
+}
+
+/// The answer that comes until the end of a connection.
+pub(crate) fn answer_of(stream: TcpStream) -> Answer {
+    Answer::parse(&to_end(stream))
+}
+
 /// One request and its answer on a connection that stays.
 pub(crate) fn ask_on(stream: &mut TcpStream, path: &str) -> std::io::Result<Answer> {
     stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").as_bytes())?;
@@ -153,7 +220,10 @@ pub(crate) fn answer_on(stream: &mut TcpStream) -> std::io::Result<Answer> {
         bytes.push(byte[0]);
     }
     let mut answer = Answer::parse(&bytes);
-    answer.body = vec![0; answer.header("content-length").unwrap().parse().unwrap()];
+    let length = answer.header("content-length");
+    let length = length.map_or(0, |length| length.parse().unwrap());
+    assert!(length > 0 || answer.status == 204, "{answer:?}");
+    answer.body = vec![0; length];
     stream.read_exact(&mut answer.body)?;
     Ok(answer)
 }

@@ -12,7 +12,7 @@ use leases::{Answer, AutoRelease, Key, Label, Refusal, Seconds, Verdict};
 use std::sync::Arc;
 
 /// The most holders, and the most waiters, that `stats` shows of one key.
-const MOST_PARTIES: usize = 1000;
+pub(crate) const MOST_PARTIES: usize = 1000;
 
 /// What follows the whole frames.
 pub(super) enum Rest {
@@ -24,7 +24,9 @@ pub(super) enum Rest {
 
 /// What is asked for a client whose server is shutting down; `None` for a new hold. What is granted already may still
 /// be fetched.
-const fn of_draining(request: leases::Request<'_>) -> Option<leases::Request<'_>> {
+pub(in crate::server) const fn of_draining(
+    request: leases::Request<'_>,
+) -> Option<leases::Request<'_>> {
     match request {
         leases::Request::Acquire { .. }
         | leases::Request::AcquireAll { .. }

@@ -6,9 +6,65 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::task::Waker;
 
+/// What is at the other end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::server) enum Kind {
+    /// A socket, here or at another server.
+    Socket,
+    /// A client of HTTP, which has no socket of its own.
+    Session,
+}
+
+/// Why there is no room for another connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Full {
+    All,
+    Address,
+}
+
+/// The connections of one kind.
+#[derive(Default)]
+struct Population {
+    count: usize,
+    addresses: HashMap<IpAddr, usize>,
+}
+
+impl Population {
+    /// Caps: of all connections, and of those of one address; 0 for none.
+    fn room_for(&self, address: Option<IpAddr>, most: usize, each: usize) -> Result<(), Full> {
+        let present = address.and_then(|address| self.addresses.get(&address));
+        if most > 0 && self.count >= most {
+            Err(Full::All)
+        } else if each > 0 && present.is_some_and(|count| *count >= each) {
+            Err(Full::Address)
+        } else {
+            Ok(())
+        }
+    }
+
+    fn add(&mut self, address: Option<IpAddr>) {
+        self.count += 1;
+        if let Some(address) = address {
+            *self.addresses.entry(address).or_insert(0) += 1;
+        }
+    }
+
+    fn remove(&mut self, address: Option<IpAddr>) {
+        self.count -= 1;
+        let Some(address) = address else { return };
+        if let Some(count) = self.addresses.get_mut(&address) {
+            *count -= 1;
+            if *count == 0 {
+                self.addresses.remove(&address);
+            }
+        }
+    }
+}
+
 /// What is known of one connection.
 pub(super) struct Seat {
     id: ConnId,
+    kind: Kind,
     /// The number that is shown to people.
     serial: u64,
     /// The term in which it came.
@@ -29,20 +85,37 @@ pub(super) struct Seat {
 #[derive(Default)]
 pub(in crate::server) struct Connections {
     seats: Vec<Option<Seat>>,
-    count: usize,
-    addresses: HashMap<IpAddr, usize>,
+    sockets: Population,
+    sessions: Population,
     last_serial: u64,
 }
 
 impl Connections {
     pub(in crate::server) const fn len(&self) -> usize {
-        self.count
+        self.sockets.count + self.sessions.count
     }
 
-    /// Whether an address may have one more connection; 0 for no cap.
-    pub(super) fn has_room_for(&self, address: Option<IpAddr>, cap: usize) -> bool {
-        let present = address.and_then(|address| self.addresses.get(&address));
-        cap == 0 || present.is_none_or(|count| *count < cap)
+    /// The number of connections with a descriptor.
+    pub(in crate::server) const fn sockets(&self) -> usize {
+        self.sockets.count
+    }
+
+    const fn of(&mut self, kind: Kind) -> &mut Population {
+        match kind {
+            Kind::Socket => &mut self.sockets,
+            Kind::Session => &mut self.sessions,
+        }
+    }
+
+    /// Whether there is room for one more connection. Caps: of all of this kind, and of those of one address; 0 for none.
+    pub(super) fn room_for(
+        &mut self,
+        kind: Kind,
+        address: Option<IpAddr>,
+        most: usize,
+        each: usize,
+    ) -> Result<(), Full> {
+        self.of(kind).room_for(address, most, each)
     }
 
     /// The number of the next connection.
@@ -58,9 +131,16 @@ impl Connections {
         }
     }
 
-    pub(super) fn add(&mut self, id: ConnId, serial: u64, term: u64, address: Option<IpAddr>) {
+    pub(super) fn add(
+        &mut self,
+        (id, kind): (ConnId, Kind),
+        serial: u64,
+        term: u64,
+        address: Option<IpAddr>,
+    ) {
         let seat = Seat {
             id,
+            kind,
             serial,
             term,
             kicked: false,
@@ -70,31 +150,25 @@ impl Connections {
             waker: None,
             answer: None,
         };
-        if let Some(address) = address {
-            *self.addresses.entry(address).or_insert(0) += 1;
-        }
         if self.seats.len() <= id.place() {
             self.seats.resize_with(id.place() + 1, || None);
         }
         if let Some(place) = self.seats.get_mut(id.place()) {
             *place = Some(seat);
         }
-        self.count += 1;
+        self.of(kind).add(address);
     }
 
     pub(super) fn remove(&mut self, id: ConnId) {
         let place = self.seats.get_mut(id.place());
         let is_its = |seat: &mut Seat| seat.id == id;
         let Some(seat) = place.and_then(|place| place.take_if(is_its)) else { return };
-        self.count -= 1;
-        if let Some(address) = seat.address {
-            if let Some(count) = self.addresses.get_mut(&address) {
-                *count -= 1;
-                if *count == 0 {
-                    self.addresses.remove(&address);
-                }
-            }
-        }
+        self.of(seat.kind).remove(seat.address);
+    }
+
+    /// Whether a connection is still there.
+    pub(in crate::server) fn has(&self, id: ConnId) -> bool {
+        self.get(id).is_some()
     }
 
     fn get(&self, id: ConnId) -> Option<&Seat> {
@@ -158,6 +232,12 @@ impl Connections {
 
     pub(in crate::server) fn is_kicked(&mut self, id: ConnId) -> bool {
         self.get(id).is_some_and(|seat| seat.kicked)
+    }
+
+    /// The connection with this number, if it has no socket.
+    pub(super) fn session_of(&self, serial: u64) -> Option<ConnId> {
+        let mut seats = self.seats.iter().flatten();
+        seats.find(|it| it.serial == serial && it.kind == Kind::Session).map(|seat| seat.id)
     }
 
     /// Ends a connection when it is idle next; false if there is none with this number.

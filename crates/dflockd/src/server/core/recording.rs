@@ -5,7 +5,7 @@ use crate::server::mint::ServerMint;
 use crate::server::settings::Settings;
 use crate::server::state::{DiskJournal, Doubt, StateDir};
 use leases::journal::{Call, Commits, Failed, Journal, Mark, Record, Recovered};
-use leases::{ConnId, Engine, Key, LeaseStart, Moment, Token};
+use leases::{AutoRelease, ConnId, Engine, Key, LeaseStart, Moment, Token};
 #[cfg(feature = "etcd")]
 use leases_etcd::EtcdJournal;
 use std::task::{Context, Poll, Waker};
@@ -196,6 +196,7 @@ impl Core {
         self.recording.taken.clear();
         self.connections.drop_answers();
         self.connections.wake_all();
+        self.end_sessions(Moment::default(), AutoRelease::Off);
     }
 
     /// The engine continues with the recorded holds.

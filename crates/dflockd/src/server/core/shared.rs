@@ -13,7 +13,7 @@ use crate::server::transport::Peer;
 use leases::journal::Failed;
 use leases::wire::{StatsCursor, push_stats};
 use leases::{
-    AutoRelease, Census, ConnId, Counters, Forced, Key, Moment, Progress, Request, Token,
+    AutoRelease, Census, ConnId, Counters, Forced, Key, Moment, Progress, Request, Sight, Token,
 };
 use leases_etcd::EtcdNumbers;
 use std::future::poll_fn;
@@ -56,6 +56,8 @@ pub(crate) struct Numbers {
     pub(crate) connections: Tallies,
     /// Connections now.
     pub(crate) open_connections: usize,
+    /// Of these, the sessions of HTTP.
+    pub(crate) sessions: usize,
     /// Clients that wait for changes of keys.
     pub(crate) watchers: usize,
     /// Keys, holders and waiters now.
@@ -153,13 +155,20 @@ impl Shared {
     /// Makes every connection end now.
     pub(crate) fn kick(&self) {
         self.kicked.send_replace(true);
-        self.core().connections.wake_all();
+        let (now, mut core) = (self.now(), self.core());
+        core.connections.wake_all();
+        // A server that comes again must find what its clients still hold.
+        let is_kept = core.recording.is_kept();
+        let auto = if is_kept { AutoRelease::Off } else { self.settings.auto_release };
+        core.end_sessions(now, auto);
+        drop(core);
+        self.changed.notify_one();
     }
 
     /// Whether there are as many connections as the system's limits allow.
     pub(crate) fn is_full(&self) -> bool {
         let most = self.settings.max_descriptors;
-        most > 0 && self.core().connections.len() + self.passed() >= most
+        most > 0 && self.core().connections.sockets() + self.passed() >= most
     }
 
     pub(crate) fn is_kicked(&self) -> bool {
@@ -256,7 +265,9 @@ impl Shared {
 
     /// Ends the connection with this number; false if there is none.
     pub(crate) fn kick_one(&self, serial: u64) -> bool {
-        self.core().connections.kick(serial)
+        let (now, auto) = (self.now(), self.settings.auto_release);
+        let mut core = self.core();
+        core.kick_session(now, serial, auto) || core.connections.kick(serial)
     }
 
     /// Whether clients should use this server.
@@ -281,6 +292,7 @@ impl Shared {
             engine: *core.engine.counters(),
             connections: core.tallies,
             open_connections: core.connections.len() + passed,
+            sessions: core.sessions.len(),
             watchers: core.watchers.len(),
             census: *core.engine.census(),
             // What the clients of a leader see of it.
@@ -293,14 +305,20 @@ impl Shared {
         }
     }
 
+    /// The holders of a key, as watching clients see them.
+    pub(crate) fn sight(&self, key: Key<'_>) -> Option<Sight> {
+        let (now, core) = (self.now(), self.core());
+        core.engine.sight(now, key)
+    }
+
     /// A key in use, to be shown with at most so many holders and so many waiters.
-    pub(in crate::server) fn key_report(&self, key: Key<'_>, most: usize) -> Option<KeyReport> {
+    pub(crate) fn key_report(&self, key: Key<'_>, most: usize) -> Option<KeyReport> {
         let (now, core) = (self.now(), self.core());
         view(&core, now, key, 0..0, 0..0).map(|(view, _)| KeyReport::new(view, most))
     }
 
     /// Appends the next piece of a key's object, with at most `room` holders and waiters, which are subtracted from it.
-    pub(in crate::server) fn key_piece(
+    pub(crate) fn key_piece(
         &self,
         report: &mut KeyReport,
         room: &mut usize,

@@ -104,7 +104,7 @@ fn open(
         }
         HTTP => {
             if let Some(sender) = accept(StatusCode::OK) {
-                let stream = LinkStream::of_leader(sender, receiver, Arc::default());
+                let stream = LinkStream::of_leader(sender, receiver, Arc::clone(origin));
                 // Without a task that answers HTTP, the stream ends here.
                 let _ = shared.standby.http.get().map(|http| http.send(stream.into()));
             }

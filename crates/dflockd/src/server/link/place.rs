@@ -23,13 +23,16 @@ const PATIENCE: Duration = Duration::from_secs(4);
 /// The most connections beyond the limits of clients that are not links yet.
 const GREETINGS: usize = 8;
 
+/// A link to the leader.
+pub(crate) type Link = SendRequest<Bytes>;
+
 /// Where the locks are.
 #[derive(Clone)]
-pub(in crate::server) enum Place {
+pub(crate) enum Place {
     /// In this process.
     Here,
     /// At the other end of this link.
-    Link(SendRequest<Bytes>),
+    Link(Link),
     /// Soon at another leader, or over a new link.
     Changing,
     /// Unknown: etcd does not answer, or the term of this server has just ended.
@@ -173,7 +176,7 @@ impl Standby {
     }
 
     /// Where a new connection is served. Waits while that changes.
-    pub(in crate::server) async fn place(&self) -> Place {
+    pub(crate) async fn place(&self) -> Place {
         let mut place = self.place.subscribe();
         let known = place.wait_for(|place| !matches!(place, Place::Changing));
         match timeout(PATIENCE, known).await {
@@ -190,19 +193,17 @@ impl Standby {
         }
     }
 
-    /// A stream to the leader's side of HTTP; `None` without a link.
-    pub(crate) async fn open_http(&self) -> Option<Transport> {
-        let place = self.place.borrow().clone();
-        let Place::Link(link) = place else { return None };
-        Some(open(link, HTTP, &[]).await.ok()?.into())
-    }
-
     /// The streams of HTTP from standbys; once.
     pub(crate) fn take_http_streams(&self) -> mpsc::UnboundedReceiver<Transport> {
         let (sender, streams) = mpsc::unbounded_channel();
         let _it_is_the_first = self.http.set(sender);
         streams
     }
+}
+
+/// A stream to the leader's side of HTTP; `None` if the link is lost.
+pub(crate) async fn open_http(link: Link) -> Option<Transport> {
+    Some(open(link, HTTP, &[]).await.ok()?.into())
 }
 
 /// Opens a stream.
