@@ -11,7 +11,7 @@ extern "C" {
 #endif
 
 /* Each gives 0 when it is done, the process that has the device, or -1 with errno. A device is
- * /dev/NAME or NAME. ECONNREFUSED: no service is there, and nothing is locked. */
+ * /dev/NAME or NAME, and /dev/null is none. ECONNREFUSED: no service is there, and nothing is locked. */
 
 /* Who has the device; 0: nobody. */
 pid_t dev_testlock(const char *device);

@@ -267,7 +267,14 @@ fn the_symbols_of_the_old_library_are_there() {
     }
 }
 
+/// For a name of nothing, the old library gave the negated errno, which a program that compares with -1 takes for a lock.
+/// The null device is no port: the old library locked it.
 #[rstest]
+#[case::missing("/dev/nosuch", "lock", libc::ENOENT)]
+#[case::missing_and_asked_for("/dev/nosuch", "test", libc::ENOENT)]
+#[case::empty("", "lock", libc::EINVAL)]
+#[case::empty_and_asked_for("", "test", libc::EINVAL)]
+#[case::the_null_device("/dev/null", "lock", libc::EACCES)]
 #[case::no_device("/etc/passwd", "lock", libc::EINVAL)]
 #[case::null(PORT, "null", libc::EFAULT)]
 #[case::no_process(PORT, "unlock -5", libc::EINVAL)]
