@@ -62,7 +62,7 @@ impl Directory {
 
     fn of(handle: sys::Handle) -> Result<Self, Errno> {
         #[cfg(unix)]
-        let status = Status::of_open(&handle)?;
+        let status = Status::of_open(&handle).map_err(|error| sys::errno(&error))?;
         #[cfg(windows)]
         let status = handle.status()?;
         let Status { identity, mode, owner, .. } = status;

@@ -18,8 +18,8 @@
 //!
 //! On Windows a process cannot become another program; of this crate there is what concerns words and exit codes.
 //!
-//! Programs that wrap commands also share their exit codes ([`exit`]), JSON ([`Value`]), completions for shells
-//! ([`completions()`]), and how they parse a command line and say what is wrong with it ([`usage`]).
+//! Programs that wrap commands also share their exit codes ([`exit`]) and JSON ([`Value`]). The feature `usage` is for the
+//! programs of this workspace: how they parse a command line, say what is wrong with it, and complete it in shells.
 //!
 //! ```no_run
 //! use std::ffi::OsString;
@@ -51,6 +51,7 @@
 mod background;
 #[cfg(unix)]
 mod command;
+#[cfg(feature = "usage")]
 mod completions;
 pub mod exit;
 mod json;
@@ -62,6 +63,9 @@ mod signals;
 mod standby;
 #[cfg(unix)]
 mod sys;
+/// Command lines of the programs that wrap commands. No part of the library's API: it may change at any time.
+#[cfg(feature = "usage")]
+#[doc(hidden)]
 pub mod usage;
 
 /// The README's examples are tests, too.
@@ -73,11 +77,13 @@ struct Readme;
 pub use background::{Background, Began, in_background};
 #[cfg(unix)]
 pub use command::{execute, take_over};
+#[cfg(feature = "usage")]
+#[doc(hidden)]
 pub use completions::{Shell, completions};
 pub use json::{Form, Value};
 pub use output::print;
 pub use refusal::Refusal;
 #[cfg(unix)]
-pub use signals::{Arrived, Sender, Signals, Woken, hold_off, is_ignored, pause, wait_while_read};
+pub use signals::{Signals, Woken, hold_off, is_ignored, pause, wait_while_read};
 #[cfg(unix)]
 pub use standby::{Beside, Running, Standby};

@@ -12,7 +12,7 @@ use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill, raise};
 use nix::unistd::Pid;
 
 use crate::sys::{self, Caught};
-pub use crate::sys::{Arrived, Sender};
+pub(crate) use crate::sys::{Arrived, Sender};
 pub(crate) use crate::sys::{has_ended, was_stopped};
 
 /// Signals that ask a program to end, or that a command may want to hear.
@@ -65,7 +65,7 @@ impl Signals {
     ///
     /// # Errors
     /// The kernel gives no descriptor.
-    pub fn catch() -> nix::Result<Self> {
+    pub fn catch() -> io::Result<Self> {
         let ignored = ignored();
         let heard = ENDING.into_iter().chain([STOP]).filter(|signal| !is_in(*signal, ignored));
         let set: SigSet = heard.chain([Signal::SIGCHLD]).collect();
@@ -89,7 +89,7 @@ impl Signals {
 
     /// The next signal that has arrived. Does not wait. One that asks to stop is no answer: this
     /// process stops here, as it would have without [`Signals`], until it is told to go on.
-    pub fn next(&self) -> Option<Arrived> {
+    pub(crate) fn next(&self) -> Option<Arrived> {
         loop {
             match self.caught.next()? {
                 Arrived { signal: STOP, .. } => stop_here(),
@@ -111,12 +111,13 @@ impl Signals {
         asks_to_stop
     }
 
-    /// The first signal that has arrived and asks for an end; CHLD only when the process that
+    /// The number of the first signal that has arrived and asks for an end; CHLD only when the process that
     /// stands by has ended. Does not wait.
-    pub fn ending(&self) -> Option<Signal> {
+    pub fn ending(&self) -> Option<i32> {
         std::iter::from_fn(|| self.next())
             .map(|arrived| arrived.signal)
             .find(|signal| *signal != Signal::SIGCHLD || self.child.get().is_some_and(has_ended))
+            .map(|signal| signal as i32)
     }
 }
 
@@ -176,11 +177,11 @@ pub(crate) fn let_through(numbers: &str) -> Option<()> {
     set.thread_unblock().ok()
 }
 
-/// Whether a signal was ignored when the program began (nohup(1)). No, where the system does not
+/// Whether the signal of this number was ignored when the program began (nohup(1)). No, where the system does not
 /// tell, as only Linux does.
 #[must_use]
-pub fn is_ignored(signal: Signal) -> bool {
-    is_in(signal, ignored())
+pub fn is_ignored(number: i32) -> bool {
+    Signal::try_from(number).is_ok_and(|signal| is_in(signal, ignored()))
 }
 
 /// The mask of the signals that were ignored when this was asked first, bit n-1 for signal n.

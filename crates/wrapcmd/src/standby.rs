@@ -168,7 +168,7 @@ pub(crate) fn end_of(child: &mut Child) -> io::Result<End> {
 /// A caller may have told the kernel to forget children (`signal(SIGCHLD, SIG_IGN)` survives
 /// execve(2)); then nobody would learn the command's exit code. Any handler undoes that.
 fn reap_children() {
-    if is_ignored(Signal::SIGCHLD) {
+    if is_ignored(Signal::SIGCHLD as i32) {
         let unused = Arc::new(AtomicBool::new(false));
         let _ = signal_hook::flag::register(Signal::SIGCHLD as i32, unused);
     }

@@ -50,7 +50,8 @@ fn hold(command: &[OsString], until: Option<&Path>) -> u8 {
     let pid = standby.pid();
     while until.is_some_and(|file| !file.exists()) {
         wrapcmd::pause(Some(&signals), None, Some(Duration::from_millis(5)));
-        match signals.ending() {
+        let ending = signals.ending().map(|number| Signal::try_from(number).unwrap());
+        match ending {
             Some(Signal::SIGCHLD) => return standby.dismiss().unwrap().code(),
             Some(signal) => {
                 let code = standby.dismiss().unwrap().code();

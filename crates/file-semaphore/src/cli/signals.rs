@@ -2,6 +2,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 
+use nix::errno::Errno;
 use wrapcmd::Signals;
 pub(super) use wrapcmd::hold_off;
 
@@ -9,7 +10,7 @@ use crate::error::Error;
 use crate::sys::watch::Alarm;
 
 pub(super) fn catch() -> Result<Signals, Error> {
-    Signals::catch().map_err(system)
+    Signals::catch().map_err(|error| system(Errno::try_from(error).unwrap_or(Errno::UnknownErrno)))
 }
 
 /// A signal ends a wait, and so does the end of the process that stands by.
@@ -19,11 +20,11 @@ impl Alarm for Signals {
     }
 
     fn ring(&self) -> Option<Error> {
-        self.ending().map(|signal| Error::Interrupted { signal: signal as i32 })
+        self.ending().map(|signal| Error::Interrupted { signal })
     }
 }
 
 /// An error of the few system calls that concern no file.
-pub(super) fn system(errno: nix::errno::Errno) -> Error {
+pub(super) fn system(errno: Errno) -> Error {
     Error::Process { message: errno.desc() }
 }

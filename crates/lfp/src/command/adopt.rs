@@ -8,11 +8,9 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use nix::errno::Errno;
-
 use super::arguments::Adopt;
 use super::executable::{Starter, in_path};
-use super::outcome::Failure;
+use super::outcome::{Failure, words_of};
 use super::output::Output;
 use super::shim;
 
@@ -112,6 +110,5 @@ fn write(wrapper: &Path, text: &str) -> io::Result<()> {
 }
 
 fn trouble(wrapper: &Path, error: &io::Error) -> Failure {
-    let why = error.raw_os_error().map(|number| Errno::from_raw(number).desc().to_owned());
-    Failure::system(format!("{}: {}", wrapper.display(), why.unwrap_or_else(|| error.to_string())))
+    Failure::system(format!("{}: {}", wrapper.display(), words_of(error)))
 }

@@ -1,7 +1,8 @@
 //! Failures, with their exit codes and words: each kind in one place.
 
-use std::fmt;
+use std::{fmt, io};
 
+use nix::errno::Errno;
 use nix::sys::signal::Signal;
 use pidlockfile::Pid;
 
@@ -11,6 +12,12 @@ use super::row::Row;
 use ttylock::Scheme;
 use wrapcmd::usage::in_one_line;
 use wrapcmd::{Refusal, Value};
+
+/// The system's words for an error, without its number.
+pub(super) fn words_of(error: &io::Error) -> String {
+    let words = error.raw_os_error().map(|number| Errno::from_raw(number).desc().to_owned());
+    words.unwrap_or_else(|| error.to_string())
+}
 
 /// Why it was not done.
 #[derive(Debug, Default)]

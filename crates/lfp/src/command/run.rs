@@ -16,7 +16,7 @@ use super::arguments::Run;
 use super::exclusive::Exclusion;
 use super::left_open;
 use super::looking::{OUTSIDE, refuse_missing};
-use super::outcome::Failure;
+use super::outcome::{Failure, words_of};
 use super::output::{Output, warn};
 use super::printable::printable;
 use super::shim;
@@ -59,7 +59,7 @@ fn check_order(asked: &Run) -> Result<(), Failure> {
 }
 
 fn in_a_child(asked: &Run, route: &Route, output: &Output) -> Result<u8, Failure> {
-    let signals = Signals::catch().map_err(|errno| Failure::system(errno.desc()))?;
+    let signals = Signals::catch().map_err(|error| Failure::system(words_of(&error)))?;
     let standby = Standby::start("lfp", &asked.command.words, output.form(), &signals)
         .map_err(|error| Failure::system(format!("cannot start /proc/self/exe: {error}")))?;
     let pid = Pid::new(standby.pid().into()).ok_or_else(|| Failure::system("no process"))?;
@@ -67,7 +67,7 @@ fn in_a_child(asked: &Run, route: &Route, output: &Output) -> Result<u8, Failure
     let mut broker = Broker::new(route);
     let taken = take_all(&mut broker, asked, pid, Some(&signals), output);
     let signal = taken.as_ref().err().and_then(|failure| failure.signal);
-    let signal = signal.or_else(|| signals.ending());
+    let signal = signal.or_else(|| waiting::ending(&signals));
     if let (Some(_), Ok(requests)) = (signal, &taken) {
         give_back(&mut broker, requests);
     }

@@ -10,7 +10,7 @@ use pidlockfile::{Pid, process};
 use super::actions::{busy, came_of, done, done_or_why, still_open};
 use super::arguments::{AskedFor, Release};
 use super::command_lines;
-use super::outcome::Failure;
+use super::outcome::{Failure, words_of};
 use super::output::Output;
 use super::report::in_the_way;
 use super::row::Row;
@@ -72,8 +72,8 @@ fn tell(request: &Request, signal: Signal) -> Option<String> {
     let Some(holder) = on_record.filter(|holder| holder.pid == pid) else {
         return Some(format!("pid {pid} got no signal: no service has recorded its lock"));
     };
-    let errno = process::signal(&holder, signal).err()?;
-    Some(format!("pid {pid} got no signal: {}", errno.desc()))
+    let error = process::signal(&holder, signal as i32).err()?;
+    Some(format!("pid {pid} got no signal: {}", words_of(&error)))
 }
 
 /// The living process that has a lock of the device, as we see it, or else as the service does.

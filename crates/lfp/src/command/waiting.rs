@@ -38,6 +38,11 @@ pub(super) enum Waited {
     Interrupted(Signal),
 }
 
+/// The first signal that has arrived and asks for an end.
+pub(super) fn ending(signals: &Signals) -> Option<Signal> {
+    Signal::try_from(signals.ending()?).ok()
+}
+
 /// LOCK, in turn, until the deadline; without one, for as long as it takes. `output` is for messages meanwhile.
 pub(super) fn wait(
     broker: &mut Broker,
@@ -52,7 +57,7 @@ pub(super) fn wait(
     wait.tell_if_due();
     let patient = !wait.is_over();
     loop {
-        if let Some(signal) = signals.and_then(Signals::ending) {
+        if let Some(signal) = signals.and_then(ending) {
             return Waited::Interrupted(signal);
         }
         broker.be_patient(patience(wait.deadline));
@@ -181,7 +186,7 @@ impl Wait<'_> {
                 Woken::Time => return give_up(client),
                 Woken::Signal => {}
             }
-            *signal = self.signals.and_then(Signals::ending);
+            *signal = self.signals.and_then(ending);
             if signal.is_some() {
                 return give_up(client);
             }

@@ -151,6 +151,9 @@ fn a_signal_reaches_that_very_process_or_none() {
 
     use crate::process::signal;
 
+    let sent = |who: &ProcessIdentity| {
+        signal(who, Signal::SIGKILL as i32).map_err(|it| Errno::try_from(it).unwrap())
+    };
     let mut machine = Machine::default();
     let (mut child, pid) = sleeper();
     let who = machine.identify(pid);
@@ -163,12 +166,12 @@ fn a_signal_reaches_that_very_process_or_none() {
         },
     ];
     for other in others {
-        assert_eq!(signal(&other, Signal::SIGKILL), Err(Errno::ESRCH));
+        assert_eq!(sent(&other), Err(Errno::ESRCH));
     }
     assert!(child.try_wait().unwrap().is_none());
-    signal(&who, Signal::SIGKILL).unwrap();
+    sent(&who).unwrap();
     child.wait().unwrap();
-    assert_eq!(signal(&who, Signal::SIGKILL), Err(Errno::ESRCH));
+    assert_eq!(sent(&who), Err(Errno::ESRCH));
 }
 
 #[test]

@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::errno::Errno;
-use nix::sys::signal::{Signal, kill};
+#[cfg(not(target_os = "linux"))]
+use nix::sys::signal::Signal;
+use nix::sys::signal::kill;
 use nix::unistd::SysconfVar;
 
 use super::identity::is_one_moment;
@@ -135,13 +137,12 @@ pub fn lives(pid: Pid) -> bool {
 /// # Errors
 /// `ESRCH` when it has ended or cannot be told from another here; otherwise the system's reason.
 #[cfg(target_os = "linux")]
-pub fn signal(who: &ProcessIdentity, signal: Signal) -> nix::Result<()> {
-    let name = rustix::process::Signal::from_named_raw(signal as i32).ok_or(Errno::EINVAL)?;
-    let process = handle(who.pid)
-        .map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or_default()))?;
+pub fn signal(who: &ProcessIdentity, number: i32) -> io::Result<()> {
+    let name = rustix::process::Signal::from_named_raw(number).ok_or(Errno::EINVAL)?;
+    let process = handle(who.pid)?;
     // A process that is the same now was so when it was opened, or the descriptor is of one that has ended.
     is_surely(who)?;
-    rustix::process::pidfd_send_signal(process, name).map_err(crate::status::errno_of)
+    Ok(rustix::process::pidfd_send_signal(process, name)?)
 }
 
 /// Sends a signal to that process, as far as this system tells one from another.
@@ -149,12 +150,13 @@ pub fn signal(who: &ProcessIdentity, signal: Signal) -> nix::Result<()> {
 /// # Errors
 /// `ESRCH` when it has ended; otherwise the system's reason.
 #[cfg(not(target_os = "linux"))]
-pub fn signal(who: &ProcessIdentity, signal: Signal) -> nix::Result<()> {
+pub fn signal(who: &ProcessIdentity, number: i32) -> io::Result<()> {
+    let signal = Signal::try_from(number)?;
     is_surely(who)?;
-    kill(nix::unistd::Pid::from_raw(who.pid.as_raw()), signal)
+    Ok(kill(nix::unistd::Pid::from_raw(who.pid.as_raw()), signal)?)
 }
 
-fn is_surely(who: &ProcessIdentity) -> nix::Result<()> {
+fn is_surely(who: &ProcessIdentity) -> Result<(), Errno> {
     let mut machine = Machine::default();
     let is_here = !who.is_elsewhere(machine.here());
     let same = is_here && machine.fate(who) == super::Fate::Same;

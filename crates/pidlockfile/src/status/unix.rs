@@ -1,6 +1,7 @@
 //! Unix: `stat(2)`.
 
 use std::ffi::OsStr;
+use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -15,26 +16,25 @@ impl Status {
     ///
     /// # Errors
     /// What the system says.
-    pub fn of_open(file: impl AsFd) -> Result<Self, Errno> {
-        rustix::fs::fstat(file).map(|stat| Self::of(&stat)).map_err(errno_of)
+    pub fn of_open(file: impl AsFd) -> io::Result<Self> {
+        Ok(Self::of(&rustix::fs::fstat(file)?))
     }
 
     /// Of what a path leads to.
     ///
     /// # Errors
     /// What the system says.
-    pub fn of_path(path: &Path) -> Result<Self, Errno> {
-        rustix::fs::stat(path).map(|stat| Self::of(&stat)).map_err(errno_of)
+    pub fn of_path(path: &Path) -> io::Result<Self> {
+        Ok(Self::of(&rustix::fs::stat(path)?))
     }
 
     /// Of a name in a directory; of the link itself where the name is a symbolic link.
     ///
     /// # Errors
     /// What the system says.
-    pub fn of_name(directory: impl AsFd, name: impl AsRef<OsStr>) -> Result<Self, Errno> {
-        rustix::fs::statat(directory, name.as_ref(), AtFlags::SYMLINK_NOFOLLOW)
-            .map(|stat| Self::of(&stat))
-            .map_err(errno_of)
+    pub fn of_name(directory: impl AsFd, name: impl AsRef<OsStr>) -> io::Result<Self> {
+        let flags = AtFlags::SYMLINK_NOFOLLOW;
+        Ok(Self::of(&rustix::fs::statat(directory, name.as_ref(), flags)?))
     }
 
     fn of(stat: &Stat) -> Self {
@@ -124,7 +124,7 @@ mod tests {
             .unwrap();
         let (status, told) =
             (Status::of_path(file.path()).unwrap(), file.as_file().metadata().unwrap());
-        assert_eq!(Status::of_open(file.as_file()), Ok(status));
+        assert_eq!(Status::of_open(file.as_file()).unwrap(), status);
         assert_eq!(status.identity, Identity { device: told.dev(), inode: told.ino() });
         assert_eq!((status.mode, status.owner), (told.mode() & 0o7777, told.uid()));
         assert_eq!((status.links, status.size), (told.nlink(), told.len()));

@@ -42,7 +42,7 @@ fn uninterrupted<T>(mut work: impl FnMut() -> Result<T, Errno>) -> Result<T, Err
 }
 
 pub(crate) fn inspect(dir: impl AsFd, name: &OsStr) -> Result<Status, Errno> {
-    call("fstatat", || Status::of_name(dir, name))
+    call("fstatat", || Status::of_name(dir, name).map_err(|error| errno(&error)))
 }
 
 /// Non-blocking: between the look and the opening a fifo may have been planted.
@@ -77,7 +77,7 @@ pub(crate) fn create(dir: impl AsFd, name: &OsStr, mode: u32) -> Result<File, Er
 }
 
 pub(crate) fn stat_open(file: &File) -> Result<Status, Errno> {
-    call("fstat", || Status::of_open(file))
+    call("fstat", || Status::of_open(file).map_err(|error| errno(&error)))
 }
 
 /// As [`fill`].
@@ -219,7 +219,7 @@ pub(crate) fn list(dir: impl AsFd) -> Result<Vec<OsString>, Errno> {
 }
 
 /// The error number inside a standard error.
-fn errno(error: &io::Error) -> Errno {
+pub(crate) fn errno(error: &io::Error) -> Errno {
     error.raw_os_error().map_or(Errno::EIO, Errno::from_raw)
 }
 

@@ -10,10 +10,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::sys::stat::Mode;
 use pidlockfile::{Directory, Found, Gate, Name, Status};
+use std::io::ErrorKind;
 
 use super::names::{LockNames, is_lock_file};
 use crate::dialects::content::READ_LIMIT;
@@ -201,7 +201,8 @@ impl Place {
 
     /// Whether a file of that name may be there; if that cannot be found out, it may.
     pub(super) fn may_hold(&self, name: &Name) -> bool {
-        Status::of_name(&self.directory, name.as_str()) != Err(Errno::ENOENT)
+        let seen = Status::of_name(&self.directory, name.as_str());
+        seen.map_or_else(|error| error.kind() != ErrorKind::NotFound, |_| true)
     }
 
     /// Whether it contains so many locks that there is no room for invented names.

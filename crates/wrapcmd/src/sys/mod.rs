@@ -40,18 +40,16 @@ fn hand_on_path(process: &mut Command) {
 
 /// One signal that has arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Arrived {
+pub(crate) struct Arrived {
     /// Which.
-    pub signal: Signal,
+    pub(crate) signal: Signal,
     /// From where.
-    pub sender: Sender,
+    pub(crate) sender: Sender,
 }
 
 /// Where a signal comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(clippy::exhaustive_enums, reason = "a process or the kernel")]
-pub enum Sender {
+pub(crate) enum Sender {
     /// The kernel; for the signals here a terminal, which tells its whole process group.
     Kernel,
     /// A process; any sender where the system does not tell, as only Linux does.

@@ -77,7 +77,7 @@ impl Modules {
                 Item::Use(item) => {
                     let mut leaves = Vec::new();
                     expand(&item.tree, Vec::new(), &mut leaves);
-                    let is_public = is_public(&item.vis);
+                    let is_public = is_public(&item.vis) && !is_hidden(&item.attrs);
                     let conditions = conditions(&item.attrs);
                     module.uses.extend(leaves.into_iter().map(|(name, path)| Use {
                         name,

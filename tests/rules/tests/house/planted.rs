@@ -263,3 +263,16 @@ fn a_library_without_a_tested_readme() {
     missing.texts.retain(|text| text.path != path);
     assert_ne!(caught(rules::readmes, &missing, path), []);
 }
+
+#[rstest]
+#[case::in_a_signature("pub fn planted(_: nix::sys::signal::Signal) {}", true)]
+#[case::renamed("use nix::Result as Done;\npub fn planted() -> Done<()> { Ok(()) }", true)]
+#[case::for_the_crate_alone("pub(crate) fn planted(_: nix::sys::signal::Signal) {}", false)]
+#[case::of_the_workspace("pub fn planted(_: crate::Pid) {}", false)]
+fn a_type_of_another_crate_in_a_public_api(#[case] planted: &str, #[case] is_caught: bool) {
+    let mut house = house();
+    let library = file(&mut house, "crates/pidlockfile/src/lib.rs");
+    *library = Source::new(library.path.clone(), &format!("{}\n{planted}\n", library.text));
+    let found = caught(rules::foreign, &house, "tests/api/pidlockfile.txt");
+    assert_eq!(!found.is_empty(), is_caught, "{found:?}");
+}

@@ -1,8 +1,8 @@
 //! Releases every lock file of a device that belongs to the caller or is stale.
 
-use nix::errno::Errno;
 use pidlockfile::process::lives;
 use pidlockfile::{Attempt, Found, Judged, Name, Pid, Status};
+use std::io::ErrorKind;
 
 use super::classify::{Busy, Classification, Stale};
 use super::state::State;
@@ -117,7 +117,7 @@ pub(super) fn forget_missing(state: &State, own: &Place, names: &[Name]) {
         state.records.sweep_name(name, |file| {
             match Status::of_name(&own.directory, name.as_str()) {
                 Ok(seen) => seen.identity == file,
-                Err(errno) => errno != Errno::ENOENT,
+                Err(error) => error.kind() != ErrorKind::NotFound,
             }
         });
     }

@@ -1,8 +1,8 @@
 //! Takes every lock file of a device, or none. A lock is also refused because of `flock(2)` on the port, and because of
 //! too many locks.
 
-use nix::errno::Errno;
 use pidlockfile::{Attempt, Claim, Found, Judged, Name, Pid, Published, Status, process};
+use std::io::ErrorKind;
 
 use super::classify::{Busy, Stale, counts_as_lock};
 use super::daemon::most_kept;
@@ -322,12 +322,12 @@ pub(super) fn remember(
 /// more.
 fn stands(own: &Place, name: &Name, published: &Published) -> bool {
     for _ in 0..ATTEMPTS {
-        match Status::of_name(&own.directory, name.as_str()) {
+        match Status::of_name(&own.directory, name.as_str()).map_err(|error| error.kind()) {
             Ok(seen) if seen.identity == published.identity => {
                 return seen.modified == published.modified;
             }
-            Ok(_) | Err(Errno::ENOENT) if !published.has_a_name() => return false,
-            Ok(_) | Err(Errno::ENOENT) => std::thread::yield_now(),
+            Ok(_) | Err(ErrorKind::NotFound) if !published.has_a_name() => return false,
+            Ok(_) | Err(ErrorKind::NotFound) => std::thread::yield_now(),
             // A file that cannot be examined is not reported as gone.
             Err(_) => return true,
         }

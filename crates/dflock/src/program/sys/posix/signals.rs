@@ -25,7 +25,7 @@ impl Signals {
 
     /// Hears these signals from now on, as far as they were not ignored. SIGCHLD is always heard.
     pub(super) fn these(signals: &[Signal]) -> io::Result<Self> {
-        let is_heard = |it: Signal| it == Signal::SIGCHLD || !wrapcmd::is_ignored(it);
+        let is_heard = |it: Signal| it == Signal::SIGCHLD || !wrapcmd::is_ignored(it as i32);
         let heard = signals.iter().filter(|&&it| is_heard(it));
         let streams = heard.map(|&it| Ok((it, signal(SignalKind::from_raw(it as i32))?)));
         streams.collect::<io::Result<_>>().map(Self)
