@@ -1,6 +1,6 @@
 //! The secrets, what each of them permits, and the delays for clients that guess them. Pure.
 
-use leases::Moment;
+use leases::{Keys, Moment};
 use std::sync::Arc;
 use subtle::ConstantTimeEq;
 
@@ -80,6 +80,11 @@ impl Scope {
             Self::All => true,
             Self::Prefixes(prefixes) => prefixes.iter().any(|prefix| key.starts_with(prefix)),
         }
+    }
+
+    /// Whether all these keys are in the scope.
+    pub(crate) fn has_all(&self, keys: Keys<'_>) -> bool {
+        *self == Self::All || keys.iter().all(|key| self.has(key.bytes()))
     }
 }
 

@@ -38,6 +38,9 @@ pub enum Scan<'a> {
 /// Examines the beginning of `bytes`. Length is judged line by line, so an endless command line is refused without
 /// waiting for the other two.
 pub fn scan(bytes: &[u8], caps: LineCaps) -> Scan<'_> {
+    if bytes.is_empty() {
+        return Scan::Partial { lines: 0 };
+    }
     let mut lines: [&[u8]; 3] = [&[]; 3];
     let mut at = 0;
     for place in 0..3u8 {

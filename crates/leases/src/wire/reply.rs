@@ -2,7 +2,6 @@
 //! address. Pure.
 
 use crate::{Answer, Grant, MAX_KEYS, Refusal, Seconds, Token};
-use std::io::Write as _;
 
 /// Longest reply but for `stats` and `watch`: status, and a token and a lease for each key.
 pub const MAX_REPLY_BYTES: usize = 16 + 48 * MAX_KEYS;
@@ -32,11 +31,11 @@ pub fn push_answer(out: &mut Vec<u8>, answer: &Answer) {
         Answer::Queued => out.extend_from_slice(b"queued\n"),
         Answer::TimedOut => out.extend_from_slice(b"timeout\n"),
         Answer::Released => out.extend_from_slice(status::OK),
-        Answer::Renewed(ttl) => {
-            // Writing to a Vec cannot fail.
-            let _ = writeln!(out, "ok {}", ttl.span().count());
+        Answer::Renewed(ttl) => push_seconds(out, ttl.span()),
+        Answer::Refused(refusal) => {
+            out.extend_from_slice(refusal_status(*refusal).as_bytes());
+            out.push(b'\n');
         }
-        Answer::Refused(refusal) => drop(writeln!(out, "{}", refusal_status(*refusal))),
     }
 }
 
@@ -48,7 +47,7 @@ pub fn push_lost(out: &mut Vec<u8>, token: Token) {
 /// Appends the reply to `grace`: this many seconds, or as long as the lease lasts.
 pub fn push_grace(out: &mut Vec<u8>, grace: Option<Seconds>) {
     match grace {
-        Some(grace) => drop(writeln!(out, "ok {}", grace.count())),
+        Some(grace) => push_seconds(out, grace),
         None => out.extend_from_slice(b"ok lease\n"),
     }
 }
@@ -73,7 +72,22 @@ fn push_grants(out: &mut Vec<u8>, word: &[u8], grants: &[Grant]) {
     for grant in grants {
         out.push(b' ');
         out.extend_from_slice(&grant.token.digits());
-        let _ = write!(out, " {}", grant.ttl.span().count());
+        out.push(b' ');
+        push_number(out, grant.ttl.span().count());
     }
     out.push(b'\n');
+}
+
+fn push_seconds(out: &mut Vec<u8>, seconds: Seconds) {
+    out.extend_from_slice(b"ok ");
+    push_number(out, seconds.count());
+    out.push(b'\n');
+}
+
+/// Appends a number in decimal.
+fn push_number(out: &mut Vec<u8>, number: u64) {
+    if number >= 10 {
+        push_number(out, number / 10);
+    }
+    out.push(b'0' + u8::try_from(number % 10).unwrap_or_default());
 }

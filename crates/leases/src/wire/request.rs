@@ -103,6 +103,9 @@ impl Fault {
 pub fn parse<'a>(lines: [&'a [u8]; 3]) -> Result<Request<'a>, Fault> {
     let [command, name, arg] = lines;
     let key = || Key::new(name).ok_or(Fault::BadKey);
+    if let b"r" | b"sr" = command {
+        return Ok(Request::Lock(release(key()?, arg)?));
+    }
     // Where text is not UTF-8, it is neither white space nor a number, nor a token of this server.
     let text =
         std::str::from_utf8(arg).map_or_else(|_| String::from_utf8_lossy(arg), Cow::Borrowed);
@@ -110,7 +113,6 @@ pub fn parse<'a>(lines: [&'a [u8]; 3]) -> Result<Request<'a>, Fault> {
     let request = match command {
         b"l" => acquire(key()?, Claim::LOCK, text)?,
         b"rl" => acquire(key()?, Claim::Shared, text)?,
-        b"r" | b"sr" => release(key()?, text)?,
         b"n" | b"sn" => renew(key()?, text)?,
         b"e" => enqueue(key()?, Claim::LOCK, text)?,
         b"re" => enqueue(key()?, Claim::Shared, text)?,
@@ -173,12 +175,11 @@ fn wait<'a>(key: Key<'a>, arg: &str) -> Result<crate::Request<'a>, Fault> {
     Ok(crate::Request::Wait { key, timeout: seconds(Some(timeout))? })
 }
 
-fn release<'a>(key: Key<'a>, arg: &str) -> Result<crate::Request<'a>, Fault> {
-    let token = Some(arg.trim()).filter(|token| !token.is_empty());
-    Ok(crate::Request::Release {
-        key,
-        token: Token::parse(token.ok_or(Fault::EmptyToken)?.as_bytes()),
-    })
+fn release<'a>(key: Key<'a>, arg: &[u8]) -> Result<crate::Request<'a>, Fault> {
+    match trim(arg) {
+        [] => Err(Fault::EmptyToken),
+        token => Ok(crate::Request::Release { key, token: Token::parse(token) }),
+    }
 }
 
 fn renew<'a>(key: Key<'a>, arg: &str) -> Result<crate::Request<'a>, Fault> {
@@ -230,6 +231,11 @@ fn integer(text: Option<&str>) -> Result<i64, Fault> {
 
 /// Without the Unicode white space around it. Bytes that are not UTF-8 are not white space.
 fn trim(text: &[u8]) -> &[u8] {
+    if let [first, .., last] = text {
+        if first.is_ascii_graphic() && last.is_ascii_graphic() {
+            return text;
+        }
+    }
     let start = text.utf8_chunks().next().map_or("", |first| first.valid());
     let text = text.get(start.len() - start.trim_start().len()..).unwrap_or_default();
     match text.utf8_chunks().last() {

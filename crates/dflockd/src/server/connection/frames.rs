@@ -84,7 +84,7 @@ impl Connection {
             Err(fault) => return self.refuse_frame(fault),
         };
         match request {
-            Request::Lock(request) if !request.keys().iter().all(|key| scope.has(key.bytes())) => {
+            Request::Lock(request) if !scope.has_all(request.keys()) => {
                 self.say(status::ERROR_AUTH)
             }
             Request::Stats { .. } if *scope != Scope::All => self.say(status::ERROR_AUTH),
