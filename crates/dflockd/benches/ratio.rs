@@ -9,10 +9,10 @@
 //! must be on it before its answer, and while one write is under way the other half of the connections
 //! gather for the next: half of the writes with fdatasync per second times half of the connections, or the
 //! floor's rate where that is less.
-//! `peer=shared` loads the server with readers that hold one key together; the floor has a key for each
-//! connection, as always.
+//! `peer=shared` loads the server with readers that hold one key together, `peer=one` with writers that
+//! take turns with it; the floor has a key for each connection, as always.
 //! `peer=two` compares two servers, as `dflockd@.service` starts them, with one. `base=PROGRAM` puts
-//! another build of the server in the place of the floor.
+//! another server in the place of the floor, under the same load as ours: an earlier build, or the Go server.
 #![expect(clippy::expect_used, reason = "a measurement that cannot be made ends")]
 
 mod floor;
@@ -22,13 +22,14 @@ use nix::unistd::{SysconfVar, sysconf};
 use serde_json::Value;
 use std::error::Error;
 use std::io::Write;
+use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use std::{io, thread};
 use testbed::dflockd::{Daemon, roomy};
 
-const CONNECTIONS: [u32; 4] = [1, 10, 100, 1000];
+const CONNECTIONS: [u32; 5] = [1, 10, 100, 1000, 5000];
 const WARM_UP: Duration = Duration::from_millis(100);
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -41,8 +42,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     if peer.as_deref() == Some("two") {
         return two_against_one(rounds, length);
     }
-    let floor = match word_after("base=") {
-        Some(program) => roomy(&program, &[]),
+    let base = word_after("base=");
+    let floor = match &base {
+        Some(program) => other(program)?,
         None => floor::start(),
     };
     let state = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))?;
@@ -72,13 +74,16 @@ fn main() -> Result<(), Box<dyn Error>> {
     for connections in CONNECTIONS {
         let mut row = Row::default();
         for _ in 0..rounds {
-            let base = load(&floor, connections, length, &[])?;
             let options: &[&str] = match peer.as_deref() {
                 Some("shared") => &["--shared", "--keys", "1"],
+                Some("one") => &["--keys", "1"],
                 _ => &[],
             };
+            // The floor grants everything, also what somebody holds.
+            let options_of_the_floor = if base.is_some() { options } else { &[] };
+            let bare = load(&floor, connections, length, options_of_the_floor)?;
             let figures = load(&ours, connections, length, options)?;
-            row.add(&base, &figures);
+            row.add(&bare, &figures);
         }
         row.print(connections);
         if peer.as_deref() == Some("sync") {
@@ -93,6 +98,14 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 fn dflockd(settings: &[(&str, &str)]) -> Daemon {
     roomy(env!("CARGO_BIN_EXE_dflockd"), settings)
+}
+
+/// Another server. Some do not say which port the system has chosen, so they are told one.
+fn other(program: &str) -> io::Result<Daemon> {
+    let port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port().to_string();
+    let mut command = Command::new(program);
+    command.args(["--host", "127.0.0.1", "--port", &port, "--max-locks", "4000000"]);
+    Ok(Daemon::run(command.env_clear().stdin(Stdio::null())))
 }
 
 /// How many small appends, each followed by fdatasync, this directory takes.
