@@ -114,7 +114,7 @@ impl Connection {
         let abilities = self.hello().await?;
         let ask = Ask::Acquire { key: key.as_bytes(), kind, timeout, ttl };
         let answer = self.exchange(&ask, seconds(timeout)).await?;
-        dialogue::grant(&answer, abilities).map_err(|error| dialogue::not_asked(kind, error))
+        dialogue::grant(&answer, kind, abilities).map_err(|error| dialogue::not_asked(kind, error))
     }
 
     /// `al`: takes all these locks now, or none; `None` if one of them is in use.
@@ -127,7 +127,7 @@ impl Connection {
         let keys: Vec<&[u8]> = keys.iter().map(|key| key.as_bytes()).collect();
         let ttl = seconds_of_lease(ttl)?;
         let answer = self.exchange(&Ask::AcquireAll { keys: &keys, ttl }, Duration::ZERO).await?;
-        dialogue::grants(&answer, keys.len(), abilities)
+        dialogue::grants(&answer, keys.len(), Kind::Lock, abilities)
     }
 
     /// `e`, `re` or `se`: joins the queue and does not wait.
@@ -144,7 +144,7 @@ impl Connection {
         let ttl = seconds_of_lease(ttl)?;
         let ask = Ask::Enqueue { key: key.as_bytes(), kind, ttl };
         let answer = self.exchange(&ask, Duration::ZERO).await?;
-        dialogue::place(&answer, abilities).map_err(|error| dialogue::not_asked(kind, error))
+        dialogue::place(&answer, kind, abilities).map_err(|error| dialogue::not_asked(kind, error))
     }
 
     /// `w` or `sw`: waits for the grant of an earlier enqueue on this connection; `None` if the time is over first,
@@ -161,7 +161,7 @@ impl Connection {
         let timeout = seconds_to_wait(timeout)?;
         let abilities = self.hello().await?;
         let ask = Ask::Wait { key: key.as_bytes(), kind, timeout };
-        dialogue::grant(&self.exchange(&ask, seconds(timeout)).await?, abilities)
+        dialogue::grant(&self.exchange(&ask, seconds(timeout)).await?, kind, abilities)
     }
 
     /// `r` or `sr`. Works for a token from any connection.
@@ -262,10 +262,11 @@ impl Connection {
     pub(super) async fn late_grants(&mut self, many: usize, limit: Duration) -> Vec<Grant> {
         let Some(line) = self.late_answer(limit).await else { return Vec::new() };
         let abilities = self.abilities.unwrap_or_default();
-        if let Ok(Place::Granted(grant)) = dialogue::place(&line, abilities) {
+        // They are given back, whatever their slots.
+        if let Ok(Place::Granted(grant)) = dialogue::place(&line, Kind::Lock, abilities) {
             return vec![grant];
         }
-        dialogue::grants(&line, many, abilities).ok().flatten().unwrap_or_default()
+        dialogue::grants(&line, many, Kind::Lock, abilities).ok().flatten().unwrap_or_default()
     }
 
     /// Resolves when the server has taken a hold away, to its token. `None`: no further request can be sent, because the

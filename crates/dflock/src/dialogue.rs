@@ -43,15 +43,18 @@ pub(super) struct Abilities {
     has_fences: bool,
     /// The last connection that renewed a hold owns it when its owner closes.
     hands_over: bool,
+    /// Grants of a semaphore have slots.
+    has_slots: bool,
 }
 
 impl Abilities {
     /// The answer to `hello`.
     pub(super) fn read(line: &str) -> Result<Self, ClientError> {
-        let mut words = wire::read_hello(line).ok_or_else(|| refused(line))?;
+        let words: Vec<&str> = wire::read_hello(line).ok_or_else(|| refused(line))?.collect();
         // Servers that say so also hand holds over.
-        let says_fences = words.any(|word| word == "fences");
-        Ok(Self { has_fences: says_fences, hands_over: says_fences })
+        let says_fences = words.contains(&"fences");
+        let has_slots = words.contains(&"slots");
+        Ok(Self { has_fences: says_fences, hands_over: says_fences, has_slots })
     }
 
     /// The same, if the user says that the tokens have fences.
@@ -74,9 +77,15 @@ impl Abilities {
         u64::from_str_radix(digits.get(..16)?, 16).ok()
     }
 
-    fn grant(self, (token, ttl): wire::Granted<'_>) -> Result<Grant, ClientError> {
-        let token = Token::new(token).map_err(|_| ClientError::strange("a token"))?;
-        Ok(Grant { fence: self.fence(&token), token, ttl: seconds(ttl) })
+    fn grant(self, kind: Kind, granted: wire::Granted<'_>) -> Result<Grant, ClientError> {
+        let token = Token::new(granted.token).map_err(|_| ClientError::strange("a token"))?;
+        let slot = match kind {
+            // To the server this is a lock.
+            Kind::Semaphore(1) => self.has_slots.then_some(0),
+            Kind::Semaphore(_) => granted.slot,
+            Kind::Lock | Kind::Shared | _ => None,
+        };
+        Ok(Grant { fence: self.fence(&token), token, ttl: seconds(granted.ttl), slot })
     }
 }
 
@@ -92,6 +101,9 @@ pub struct Grant {
     pub fence: Option<u64>,
     /// Length of the lease, not the time that is left: whole seconds, at least one.
     pub ttl: Duration,
+    /// Which slot of a semaphore it is, below its limit: the lowest from 0 that no other holder had. The number stays
+    /// as long as the hold. `None` for a lock, and from servers that do not tell it, such as the Go server.
+    pub slot: Option<u32>,
 }
 
 /// The answer to an enqueue.
@@ -105,25 +117,30 @@ pub enum Place {
 }
 
 /// The answer to `l`, `rl`, `sl`, `w` or `sw`. `None` if the time was over first.
-pub(super) fn grant(line: &str, abilities: Abilities) -> Result<Option<Grant>, ClientError> {
-    Ok(grants(line, 1, abilities)?.and_then(|mut grants| grants.pop()))
+pub(super) fn grant(
+    line: &str,
+    kind: Kind,
+    abilities: Abilities,
+) -> Result<Option<Grant>, ClientError> {
+    Ok(grants(line, 1, kind, abilities)?.and_then(|mut grants| grants.pop()))
 }
 
 /// The answer to `al`, of which so many keys were asked. `None` if one of them is in use.
 pub(super) fn grants(
     line: &str,
     many: usize,
+    kind: Kind,
     abilities: Abilities,
 ) -> Result<Option<Vec<Grant>>, ClientError> {
     let grants = wire::read_grants(line, many).ok_or_else(|| refused(line))?;
-    let all = |grants: Vec<_>| grants.into_iter().map(|it| abilities.grant(it)).collect();
+    let all = |grants: Vec<_>| grants.into_iter().map(|it| abilities.grant(kind, it)).collect();
     grants.map(all).transpose()
 }
 
 /// The answer to `e`, `re` or `se`.
-pub(super) fn place(line: &str, abilities: Abilities) -> Result<Place, ClientError> {
+pub(super) fn place(line: &str, kind: Kind, abilities: Abilities) -> Result<Place, ClientError> {
     match wire::read_place(line).ok_or_else(|| refused(line))? {
-        Some(granted) => abilities.grant(granted).map(Place::Granted),
+        Some(granted) => abilities.grant(kind, granted).map(Place::Granted),
         None => Ok(Place::Queued),
     }
 }
@@ -198,12 +215,13 @@ mod tests {
         sight, stats, welcome,
     };
     use crate::error::{ClientError, Refusal};
-    use crate::terms::{MAX_LINE_BYTES, TermError};
+    use crate::terms::{Kind, MAX_LINE_BYTES, TermError};
     use rstest::rstest;
     use std::time::Duration;
 
     const TOKEN: &str = "00000000000000010123456789abcdef";
-    const OURS: Abilities = Abilities { has_fences: true, hands_over: true };
+    const OURS: Abilities = Abilities { has_fences: true, hands_over: true, has_slots: true };
+    const WITHOUT_SLOTS: Abilities = Abilities { has_slots: false, ..OURS };
 
     #[test]
     fn the_greeting_and_its_answers() {
@@ -227,8 +245,9 @@ mod tests {
     }
 
     #[rstest]
-    #[case::ours("ok fences lost", Some(OURS))]
-    #[case::a_later_one("ok dance fences sing", Some(OURS))]
+    #[case::ours("ok fences lost slots", Some(OURS))]
+    #[case::an_earlier_one("ok fences lost", Some(WITHOUT_SLOTS))]
+    #[case::a_later_one("ok dance fences sing slots", Some(OURS))]
     #[case::the_reference("ok", Some(Abilities::default()))]
     #[case::older_than_ping("error", Some(Abilities::default()))]
     #[case::without_a_secret("error_auth", None)]
@@ -248,7 +267,8 @@ mod tests {
     #[case("+0000000000000ff0123456789abcdef", None)]
     #[case("anything", None)]
     fn the_fence_is_the_first_half(#[case] text: &str, #[case] fence: Option<u64>) {
-        let grant = |abilities| grant(&format!("ok {text} 33"), abilities).unwrap().unwrap();
+        let grant =
+            |abilities| grant(&format!("ok {text} 33"), Kind::Lock, abilities).unwrap().unwrap();
         assert_eq!((grant(OURS).fence, grant(Abilities::default()).fence), (fence, None));
         // A user who says that a server has fences does not say more.
         let trusted = Abilities::default().with_fences(true);
@@ -273,21 +293,46 @@ mod tests {
 
     #[test]
     fn a_grant_gives_token_and_lease() {
-        let granted = grant(&format!("ok {TOKEN} 33"), OURS).unwrap().unwrap();
+        let granted = grant(&format!("ok {TOKEN} 33"), Kind::Lock, OURS).unwrap().unwrap();
         assert_eq!((granted.token.as_str(), granted.ttl.as_secs()), (TOKEN, 33));
-        assert_eq!(grant("timeout", OURS).unwrap(), None);
-        assert_eq!(place(&format!("acquired {TOKEN} 33"), OURS).unwrap(), Place::Granted(granted));
-        assert_eq!(place("queued", OURS).unwrap(), Place::Queued);
+        assert_eq!(grant("timeout", Kind::Lock, OURS).unwrap(), None);
+        assert_eq!(
+            place(&format!("acquired {TOKEN} 33"), Kind::Lock, OURS).unwrap(),
+            Place::Granted(granted)
+        );
+        assert_eq!(place("queued", Kind::Lock, OURS).unwrap(), Place::Queued);
+    }
+
+    #[rstest]
+    #[case::told(Kind::Semaphore(3), " 2", OURS, Some(2))]
+    #[case::not_told(Kind::Semaphore(3), "", WITHOUT_SLOTS, None)]
+    #[case::the_only_one(Kind::Semaphore(1), "", OURS, Some(0))]
+    #[case::the_only_one_of_an_earlier_server(Kind::Semaphore(1), "", WITHOUT_SLOTS, None)]
+    #[case::lock(Kind::Lock, "", OURS, None)]
+    #[case::shared(Kind::Shared, "", OURS, None)]
+    fn a_semaphore_has_slots(
+        #[case] kind: Kind,
+        #[case] word: &str,
+        #[case] abilities: Abilities,
+        #[case] slot: Option<u32>,
+    ) {
+        let granted = grant(&format!("ok {TOKEN} 33{word}"), kind, abilities).unwrap().unwrap();
+        assert_eq!(granted.slot, slot);
+        let placed = place(&format!("acquired {TOKEN} 33{word}"), kind, abilities).unwrap();
+        assert_eq!(placed, Place::Granted(granted));
     }
 
     #[test]
     fn several_keys_have_one_answer() {
         let line = format!("ok {TOKEN} 33 {} 33", TOKEN.replace('f', "0"));
-        let granted = grants(&line, 2, OURS).unwrap().unwrap();
+        let granted = grants(&line, 2, Kind::Lock, OURS).unwrap().unwrap();
         assert_eq!((granted.len(), granted[0].token.as_str()), (2, TOKEN));
         assert_eq!((granted[1].fence, granted[1].ttl.as_secs()), (Some(1), 33));
-        assert_eq!(grants("timeout", 2, OURS).unwrap(), None);
-        assert!(matches!(grants("error", 2, OURS), Err(ClientError::Refused(Refusal::Error))));
+        assert_eq!(grants("timeout", 2, Kind::Lock, OURS).unwrap(), None);
+        assert!(matches!(
+            grants("error", 2, Kind::Lock, OURS),
+            Err(ClientError::Refused(Refusal::Error))
+        ));
     }
 
     /// A server that does not grant exactly what was asked for is no server of ours.
@@ -299,7 +344,10 @@ mod tests {
     #[case::no_lease(&format!("ok {TOKEN} 33 {TOKEN} 0"))]
     #[case::nothing("ok")]
     fn malformed_grants_of_two_keys_are_refused(#[case] line: &str) {
-        assert!(matches!(grants(line, 2, OURS), Err(ClientError::Strange(_))), "{line}");
+        assert!(
+            matches!(grants(line, 2, Kind::Lock, OURS), Err(ClientError::Strange(_))),
+            "{line}"
+        );
     }
 
     #[rstest]
@@ -316,8 +364,8 @@ mod tests {
     #[case("error_not_leader 10.0.0.1:6388", Refusal::NotLeader)]
     fn every_refusal_is_known_everywhere(#[case] line: &str, #[case] refusal: Refusal) {
         for outcome in [
-            grant(line, OURS).err(),
-            place(line, OURS).err(),
+            grant(line, Kind::Lock, OURS).err(),
+            place(line, Kind::Lock, OURS).err(),
             renewal(line, None).err(),
             done(line).err(),
             stats(line).err(),

@@ -140,6 +140,12 @@ impl Lease {
         self.grant.fence
     }
 
+    /// See [`Grant::slot`].
+    #[must_use]
+    pub fn slot(&self) -> Option<u32> {
+        self.grant.slot
+    }
+
     /// The length of the lease, in whole seconds; every renewal starts it over.
     #[must_use]
     pub fn ttl(&self) -> Duration {

@@ -73,6 +73,6 @@ fn print_effects(engine: &mut Engine, clients: &[ConnId]) {
 fn print(clients: &[ConnId], client: ConnId, answer: &Answer) {
     let number = clients.iter().position(|it| *it == client).map_or(0, |at| at + 1);
     let mut line = Vec::new();
-    wire::push_answer(&mut line, answer);
+    wire::push_answer(&mut line, answer, true);
     print!("{number} {}", String::from_utf8_lossy(&line));
 }

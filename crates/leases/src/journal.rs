@@ -66,9 +66,11 @@ pub trait Journal: Send {
 
 impl Recovered {
     /// Gives the holds to an engine that has none and records its changes, and closes it for as long as holds may be
-    /// missing.
+    /// missing. A hold without a slot, from a record of an earlier version, gets one that no other hold has.
     pub fn restore(&self, now: Moment, engine: &mut Engine) {
-        self.holds.iter().for_each(|kept| engine.restore(now, kept));
+        let (known, unknown): (Vec<_>, Vec<_>) =
+            self.holds.iter().partition(|it| it.slot.is_some());
+        known.into_iter().chain(unknown).for_each(|kept| engine.restore(now, kept));
         let until = now.after_micros(self.closed_micros).max(engine.closed_until());
         engine.close(until);
     }

@@ -540,7 +540,8 @@ mod engine {
         let key = Key::new(b"k").unwrap();
         let (claim, ttl, token) = (Claim::LOCK, Ttl::new(40).unwrap(), Token::new(1, 7));
         let key = key.bytes().into();
-        let hold = Kept { key, claim, token, ttl, left_micros: 40_000_000, label: None };
+        let hold =
+            Kept { key, claim, token, ttl, left_micros: 40_000_000, label: None, slot: None };
         engine.restore(at_second(0), &hold);
         (engine, hold)
     }
@@ -829,6 +830,105 @@ mod engine {
 
         release(&mut first, at(1009), conn, "k", grant.token);
         assert_eq!(changes(&mut first, at(1009)), [Record::Ended(grant.token)]);
+    }
+
+    /// The slot of each holder, the earliest first.
+    fn slots(engine: &Engine, now: Moment) -> Vec<Option<u32>> {
+        let view = engine.view(now, Key::new(b"k").unwrap(), 0..99, 0..0).unwrap();
+        view.holders.iter().rev().map(|holder| holder.slot).collect()
+    }
+
+    fn slot_of(answer: &Answer) -> Option<u32> {
+        answer.grants()[0].slot
+    }
+
+    #[test]
+    fn a_grant_gets_the_lowest_slot_that_is_free() {
+        let (mut engine, now) = (engine(), at(0));
+        let conn = engine.connect(1);
+        let take = |engine: &mut Engine| granted(acquire(engine, now, conn, "k", 4, 33));
+        let all: Vec<Grant> = (0..4).map(|_| take(&mut engine)).collect();
+        assert_eq!(all.iter().map(|it| it.slot).collect::<Vec<_>>(), [0, 1, 2, 3].map(Some));
+        release(&mut engine, now, conn, "k", all[2].token);
+        release(&mut engine, now, conn, "k", all[0].token);
+        assert_eq!(slots(&engine, now), [1, 3].map(Some));
+        assert_eq!([(); 2].map(|()| take(&mut engine).slot), [0, 2].map(Some));
+        // Who waited gets the one that became free.
+        let waiter = engine.connect(2);
+        assert_eq!(acquire(&mut engine, now, waiter, "k", 4, 33), Verdict::Later);
+        release(&mut engine, now, conn, "k", all[3].token);
+        let answers = answers(&mut engine);
+        assert_eq!(answers.iter().map(slot_of).collect::<Vec<_>>(), [Some(3)]);
+    }
+
+    /// A lock has only one slot, and readers share it.
+    #[test]
+    fn a_lock_has_no_slot() {
+        let mut engine = engine();
+        let conn = engine.connect(1);
+        assert_eq!(granted(share(&mut engine, at(0), conn)).slot, None);
+        assert_eq!(granted(acquire(&mut engine, at(0), conn, "other", 1, 33)).slot, None);
+        assert_eq!(slots(&engine, at(0)), [None]);
+    }
+
+    /// Its connection has ended, another one has renewed it, and another holder has come and gone.
+    #[test]
+    fn a_slot_stays_as_long_as_its_hold() {
+        let mut engine = engine();
+        let [one, two] = [1, 2].map(|serial| engine.connect(serial));
+        let first = granted(acquire(&mut engine, at(0), one, "k", 3, 5));
+        let second = granted(acquire(&mut engine, at(0), one, "k", 3, 5));
+        engine.disconnect(at(1), one, AutoRelease::Off);
+        release(&mut engine, at(2), two, "k", first.token);
+        renew(&mut engine, at(3), two, "k", second.token);
+        assert_eq!(slots(&engine, at(3)), [Some(1)]);
+        assert_eq!(granted(acquire(&mut engine, at(3), two, "k", 3, 5)).slot, Some(0));
+        // The lease of the first one is over; the slot of the second one is not.
+        engine.advance(at(5004));
+        assert_eq!(slots(&engine, at(5004)), [Some(1)]);
+    }
+
+    /// In each order of the record. Holds from before the slots get those that are left.
+    #[rstest]
+    #[case::known([Some(2), Some(0)], [Some(2), Some(0)], [1, 3])]
+    #[case::one_from_before([None, Some(0)], [Some(1), Some(0)], [2, 3])]
+    #[case::two_from_before([None, None], [Some(0), Some(1)], [2, 3])]
+    // No server writes these.
+    #[case::twice([Some(1), Some(1)], [Some(1), Some(0)], [2, 3])]
+    #[case::greatest([Some(u32::MAX), None], [Some(u32::MAX), Some(0)], [1, 2])]
+    fn slots_are_restored(
+        #[case] recorded: [Option<u32>; 2],
+        #[case] want: [Option<u32>; 2],
+        #[case] next: [u32; 2],
+        #[values(false, true)] reversed: bool,
+    ) {
+        let (_, hold) = restored();
+        let claim = Claim::Slot(Limit::new(4).unwrap());
+        let token = |number| Token::new(number, number);
+        let hold = |(number, slot)| Kept { claim, token: token(number), slot, ..hold.clone() };
+        let mut recovered = Recovered::default();
+        recovered.holds = (1..).zip(recorded).map(hold).collect();
+        // Where both say the same, the first one counts.
+        if reversed && recorded[0] != recorded[1] {
+            recovered.holds.reverse();
+        }
+        let mut engine = Engine::new(CAPS, Counting(9), RandomState::new());
+        engine.record(LeaseStart::Grant);
+        recovered.restore(at(0), &mut engine);
+        assert_eq!(slots(&engine, at(0)), want);
+        let conn = engine.connect(1);
+        let grants = next.map(|_| granted(acquire(&mut engine, at(0), conn, "k", 4, 33)));
+        assert_eq!(grants.map(|grant| grant.slot), next.map(Some));
+        let recorded = changes(&mut engine, at(0));
+        let kept = recorded.iter().map(|record| match record {
+            Record::Granted(kept) => kept.slot,
+            Record::Extended(_) | Record::Ended(_) => panic!("{record:?}"),
+        });
+        assert_eq!(kept.collect::<Vec<_>>(), next.map(Some));
+        // From now on it is in the record.
+        renew(&mut engine, at(1), conn, "k", token(1));
+        let [Record::Extended(kept)] = &changes(&mut engine, at(1))[..] else { panic!() };
+        assert_eq!(kept.slot, want[0]);
     }
 
     #[test]

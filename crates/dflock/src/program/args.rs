@@ -92,9 +92,10 @@ pub(super) enum Command {
     /// The lease is renewed until the command ends. If it is lost, the command and what it
     /// started get TERM, and KILL after --grace. Signals to dflock go to the command. Its environment
     /// has DFLOCK_KEY, DFLOCK_TOKEN and DFLOCK_FENCE. The fence is a number that grows with every
-    /// grant of the key, so that storage can refuse late writers. DFLOCK_KEYS, DFLOCK_TOKENS and
-    /// DFLOCK_FENCES list those of all keys, separated by blanks. After --key, the first word is the
-    /// command.
+    /// grant of the key, so that storage can refuse late writers. With --limit, DFLOCK_SLOT is the
+    /// number of the slot held, from 0, and with --one-of DFLOCK_ITEM is the item. DFLOCK_KEYS,
+    /// DFLOCK_TOKENS, DFLOCK_FENCES and DFLOCK_SLOTS list those of all keys, separated by blanks.
+    /// After --key, the first word is the command.
     #[command(after_help = examples::RUN, override_usage = "\
         dflock run [OPTIONS] KEY COMMAND...\n       dflock run [OPTIONS] --key KEY [--key KEY]... COMMAND...")]
     Run(Run),
@@ -204,6 +205,10 @@ pub(super) struct Run {
     pub(super) keys: Keys,
     #[command(flatten)]
     pub(super) terms: Terms,
+    /// Hold one of these items, separated by commas: the key is a semaphore of as many slots, and each slot
+    /// has its item. All who use the key must name the same items in the same order.
+    #[arg(long, value_name = "ITEM,...", value_delimiter = ',', conflicts_with_all = ["limit", "shared", "keys"])]
+    pub(super) one_of: Vec<OsString>,
     /// Seconds between TERM and KILL when the lease is lost; at most a third of the lease, or of
     /// --read-timeout, counts. If the server cannot be reached, TERM comes this long before the
     /// lease ends.

@@ -18,7 +18,7 @@ const OTHERS_LIMIT: Duration = Duration::from_secs(1);
 
 pub(super) async fn acquire(acquire: &Acquire, client: &Client, form: Form) -> Result<u8, Failure> {
     let Acquire { keys, terms, hold: is_held } = acquire;
-    let wanted = Wanted::of(keys, terms, client, form)?;
+    let wanted = Wanted::of(keys, terms, terms.limit, client, form)?;
     if *is_held {
         return match wanted.taken(wanted.acquire()).await? {
             Outcome::Taken(leases) => hold(leases, keys, form).await,
@@ -65,13 +65,17 @@ fn show_grants(keys: &Keys, granted: &[(&Key, &Grant)], form: Form) -> Result<()
 }
 
 fn row(key: &Key, grant: &Grant) -> Value {
-    json!({
+    let mut row = json!({
         "key": String::from_utf8_lossy(key.as_bytes()),
         "token": grant.token.as_str(),
         // As text: the number is larger than what JavaScript and jq count exactly.
         "fence": grant.fence.map(|fence| fence.to_string()),
         "ttl_s": grant.ttl.as_secs(),
-    })
+    });
+    if let (Some(slot), Some(row)) = (grant.slot, row.as_object_mut()) {
+        row.insert("slot".to_owned(), slot.into());
+    }
+    row
 }
 
 /// Until standard input ends, somebody asks for an end, or a lease is lost.

@@ -4,6 +4,7 @@ pub(super) const ALL: &str = "\
 Examples:
   dflock run nightly -- nightly-report          one at a time in the whole fleet
   dflock run convert --limit 4 -- ffmpeg ...    at most four
+  dflock run board --one-of b1,b2,b3 -- flash   one of three: $DFLOCK_ITEM
   dflock run data --shared -- make-report       any number, but not beside a run without --shared
   dflock run --key stock --key till -- count    both locks, or none
   dflock stats --long                           who holds what
@@ -13,12 +14,12 @@ The manual: man dflock
 Exit codes:
   0   done
   1   busy (--timeout 0), or the token holds nothing
-  64  wrong usage, or the key is in use with another --limit
+  64  wrong usage, or the key is in use with another --limit or number of items
   69  no server, or the server takes no more work
   71  the system refused something
   74  run: the lease was lost and the command was stopped
   75  timed out
-  76  not a dflockd server, or one too old for shared locks, values and watching
+  76  not a dflockd server, or one too old for shared locks, values, watching and slots
   77  the server refused the auth token
   78  unusable TLS or token file; acquire: the server would not keep the lock
 run exits with the code of the command, 128+n when signal n ended it, 126 when
@@ -28,6 +29,7 @@ pub(super) const RUN: &str = "\
 Examples:
   dflock run backup --timeout 0 -- rsync -a /srv /backup
   dflock run convert --limit 4 -- ffmpeg -i in.avi out.mp4
+  dflock run board --one-of b1,b2,b3 -- sh -c 'flash \"$DFLOCK_ITEM\"'
   dflock run data --shared -- make-report
   dflock run --key stock --key till --timeout 10 -- count-stock";
 

@@ -188,7 +188,8 @@ fn of_party(row: &Value, since: &str) -> String {
         None => format!("connection {connection}"),
     };
     let left = whole("lease_left_s").map_or_else(String::new, |left| format!(", {left} s left"));
-    format!("{name} for {age} s{left}")
+    let slot = whole("slot").map_or_else(String::new, |slot| format!("slot {slot}: "));
+    format!("{slot}{name} for {age} s{left}")
 }
 
 /// A member of a row, without control characters.

@@ -25,6 +25,10 @@ pub(super) enum Failure {
     RunsOn(Survivors),
     /// A plan or argument that cannot be.
     Usage(String),
+    /// The key has another number of slots than `--one-of` has items.
+    OtherLimit(usize),
+    /// The server does not tell which slot was granted.
+    NoSlots,
     /// A file of ours that cannot be used.
     Settings(String),
     /// A step the system refused.
@@ -74,6 +78,8 @@ impl Failure {
             Self::Busy(_) => (1, "busy"),
             Self::Nothing(_) => (1, "not_held"),
             Self::Usage(_) => (64, "usage"),
+            Self::OtherLimit(_) => (64, Refusal::LimitMismatch.word()),
+            Self::NoSlots => (76, "no_slots"),
             Self::System(..) => (71, "system"),
             Self::Lost(..) => (74, "lease_lost"),
             Self::RunsOn(_) => (74, "runs_on"),
@@ -139,6 +145,14 @@ impl fmt::Display for Failure {
                  of that user: `sudo dflock run ...`, not `dflock run ... sudo`"
             ),
             Self::Usage(what) | Self::Settings(what) => f.write_str(what),
+            Self::OtherLimit(items) => write!(
+                f,
+                "the key is in use with another limit than the {items} items of --one-of: all who use it must name \
+                 the same items"
+            ),
+            Self::NoSlots => f.write_str(
+                "the server does not tell which slot it grants, so no item of --one-of can be chosen",
+            ),
             Self::System(step, error) => write!(f, "{step}: {error}"),
             Self::NotStarted(refusal) => refusal.fmt(f),
             Self::Client(ClientError::Refused(Refusal::Error)) => {

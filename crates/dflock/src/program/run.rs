@@ -6,7 +6,7 @@ use super::step;
 use super::sys::{Attended, bytes};
 use super::wanted::{Outcome, Wanted};
 use super::{complain, complain_beside_command, seconds};
-use crate::{Client, Lease, Leases};
+use crate::{Client, ClientError, Lease, Leases, Refusal};
 use std::ffi::{OsStr, OsString};
 use std::time::{Duration, Instant};
 use tokio::time::sleep_until;
@@ -25,7 +25,7 @@ fn grace(run: &Run, leases: &Leases) -> Duration {
 }
 
 pub(super) async fn run(run: &Run, client: Client, form: Form) -> Result<u8, Failure> {
-    let mut wanted = Wanted::of(&run.keys, &run.terms, &client, form)?;
+    let mut wanted = Wanted::of(&run.keys, &run.terms, limit(run)?, &client, form)?;
     wanted.names_holders = run.busy_exit_code.is_none();
     let leases = match (wanted.taken(wanted.acquire()).await, run.busy_exit_code) {
         (Ok(Outcome::Taken(leases)), _) => leases,
@@ -37,10 +37,19 @@ pub(super) async fn run(run: &Run, client: Client, form: Form) -> Result<u8, Fai
             }
             return Ok(code);
         }
+        (Err(Failure::Client(ClientError::Refused(Refusal::LimitMismatch))), _)
+            if !run.one_of.is_empty() =>
+        {
+            return Err(Failure::OtherLimit(run.one_of.len()));
+        }
         (Err(failure), _) => return Err(failure),
     };
     let granted_at = Instant::now();
-    match start(run, &leases, form) {
+    let started = match item(run, &leases) {
+        None if !run.one_of.is_empty() => Err(Failure::NoSlots),
+        item => start(run, &leases, item, form),
+    };
+    match started {
         Ok(command) => {
             let grace = grace(run, &leases);
             let hold_until = run.hold_for.map(|s| granted_at + seconds(s));
@@ -54,9 +63,37 @@ pub(super) async fn run(run: &Run, client: Client, form: Form) -> Result<u8, Fai
     }
 }
 
-/// The environment variables of the command. If there are several keys, the variables of a single key are unset: an
-/// outer `dflock run` may have set them.
-fn environment(run: &Run, leases: &[Lease]) -> [(&'static str, Option<OsString>); 6] {
+/// The number of slots, if the keys are semaphores.
+///
+/// # Errors
+/// An item that is no word, or that two holders would have at the same time.
+fn limit(run: &Run) -> Result<Option<u32>, Failure> {
+    let items = &run.one_of;
+    if items.iter().any(|item| item.is_empty()) {
+        return Err(Failure::Usage("--one-of: an item is empty".to_owned()));
+    }
+    let twice = items.iter().find(|item| items.iter().filter(|other| other == item).count() > 1);
+    if let Some(item) = twice {
+        let item = item.to_string_lossy();
+        return Err(Failure::Usage(format!("--one-of: {item} is named twice")));
+    }
+    let count = u32::try_from(items.len()).ok().filter(|count| *count > 0);
+    Ok(count.or(run.terms.limit))
+}
+
+/// The item of `--one-of` that is held.
+fn item<'r>(run: &'r Run, leases: &Leases) -> Option<&'r OsString> {
+    let slot = leases.as_slice().first()?.slot()?;
+    run.one_of.get(usize::try_from(slot).ok()?)
+}
+
+/// The environment variables of the command. What does not apply is unset, such as the variables of a single key if
+/// there are several: an outer `dflock run` may have set them.
+fn environment(
+    run: &Run,
+    leases: &[Lease],
+    item: Option<&OsString>,
+) -> [(&'static str, Option<OsString>); 9] {
     let name_of = |lease: &Lease| {
         let key = Some(lease.key().as_bytes());
         run.keys.names().find(|name| bytes(name) == key).cloned().unwrap_or_default()
@@ -65,6 +102,8 @@ fn environment(run: &Run, leases: &[Lease]) -> [(&'static str, Option<OsString>)
     let tokens: Vec<OsString> = leases.iter().map(|it| it.token().as_str().into()).collect();
     let fence = |lease: &Lease| lease.fence().map(|fence| OsString::from(fence.to_string()));
     let fences: Option<Vec<OsString>> = leases.iter().map(fence).collect();
+    let slot = |lease: &Lease| lease.slot().map(|slot| OsString::from(slot.to_string()));
+    let slots: Option<Vec<OsString>> = leases.iter().map(slot).collect();
     let list = |words: &[OsString]| words.join(OsStr::new(" "));
     let single = |words: &[OsString]| match words {
         [word] => Some(word.clone()),
@@ -74,14 +113,22 @@ fn environment(run: &Run, leases: &[Lease]) -> [(&'static str, Option<OsString>)
         ("DFLOCK_KEY", single(&keys)),
         ("DFLOCK_TOKEN", single(&tokens)),
         ("DFLOCK_FENCE", fences.as_deref().and_then(single)),
+        ("DFLOCK_SLOT", slots.as_deref().and_then(single)),
+        ("DFLOCK_ITEM", item.cloned()),
         ("DFLOCK_KEYS", Some(list(&keys))),
         ("DFLOCK_TOKENS", Some(list(&tokens))),
         ("DFLOCK_FENCES", fences.as_deref().map(list)),
+        ("DFLOCK_SLOTS", slots.as_deref().map(list)),
     ]
 }
 
-fn start(run: &Run, leases: &Leases, form: Form) -> Result<Attended, Failure> {
-    step::command(&run.command, &environment(run, leases.as_slice()), form)
+fn start(
+    run: &Run,
+    leases: &Leases,
+    item: Option<&OsString>,
+    form: Form,
+) -> Result<Attended, Failure> {
+    step::command(&run.command, &environment(run, leases.as_slice(), item), form)
         .and_then(Attended::start)
         .map_err(|error| Failure::System("starting the command", error))
 }

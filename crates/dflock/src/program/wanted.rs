@@ -33,13 +33,15 @@ pub(super) enum Outcome<T> {
 }
 
 impl<'a> Wanted<'a> {
+    /// `limit` is the number of slots, if the keys are semaphores.
     pub(super) fn of(
         keys: &Keys,
         terms: &'a Terms,
+        limit: Option<u32>,
         client: &'a Client,
         form: Form,
     ) -> Result<Self, Failure> {
-        let claims = keys.names().map(|key| claim(key, terms, client));
+        let claims = keys.names().map(|key| claim(key, terms, limit, client));
         let claims = Claims::of(claims.collect::<Result<Vec<_>, _>>()?)?;
         let asked = RefCell::default();
         Ok(Self { claims, terms, client, form, names_holders: true, asked })
@@ -130,9 +132,14 @@ impl<'a> Wanted<'a> {
     }
 }
 
-fn claim(key: &OsStr, terms: &Terms, client: &Client) -> Result<Claim, Failure> {
+fn claim(
+    key: &OsStr,
+    terms: &Terms,
+    limit: Option<u32>,
+    client: &Client,
+) -> Result<Claim, Failure> {
     let key = reach::bytes(key)?;
-    let claim = match terms.limit {
+    let claim = match limit {
         None if terms.shared => client.shared(key)?,
         None => client.lock(key)?,
         Some(limit) => client.semaphore(key, limit)?,

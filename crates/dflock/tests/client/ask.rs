@@ -194,6 +194,50 @@ fn a_server_that_does_not_promise_fences_gives_none() {
     assert_eq!((grant["fence"].is_null(), grant["ttl_s"].as_u64()), (true, Some(33)));
 }
 
+/// The Go server, and earlier versions of this one. What was granted is given back.
+#[test]
+fn a_server_that_tells_no_slots() {
+    let server = scripted(|verb| match verb {
+        "sl" | "sw" => "ok 00000000000000010123456789abcdef 33",
+        "se" => "acquired 00000000000000010123456789abcdef 33",
+        "sn" => "ok 33",
+        "name" => "error",
+        _ => "ok",
+    });
+    let of =
+        |words: &[&str]| run(bare(words).env("DFLOCK_SERVERS", &server).env("DFLOCK_SLOT", "7"));
+    let say = "echo ${DFLOCK_SLOT-unset}";
+    for limit in ["1", "2"] {
+        let end = of(&["run", "k", "--limit", limit, "--", "sh", "-c", say]);
+        assert_eq!((end.code, &*end.out), (0, "unset\n"), "{end:?}");
+    }
+    for items in ["a", "a,b"] {
+        let end = of(&["run", "k", "--one-of", items, "--", "echo", "ran"]);
+        assert_eq!((end.code, &*end.out), (76, ""), "{end:?}");
+        assert!(end.err.contains("does not tell which slot"), "{end:?}");
+    }
+}
+
+#[test]
+fn the_slot_is_in_the_answers() {
+    let daemon = Daemon::start(KEEPS);
+    let of = |words: &[&str]| run(&mut dflock(&daemon, words));
+    for want in [0, 1] {
+        let grant = json(&of(&["--json", "acquire", "pool", "--limit", "3"]).out);
+        assert_eq!(grant["slot"].as_u64(), Some(want), "{grant}");
+    }
+    assert!(!members(&json(&of(&["--json", "acquire", "k"]).out)).contains(&"slot"));
+    let stats = json(&of(&["--json", "stats", "pool"]).out);
+    let slots: Vec<_> = stats["holders"].as_array().unwrap().iter().map(|it| &it["slot"]).collect();
+    assert_eq!(slots, [0, 1]);
+    let shown = of(&["stats", "pool"]).out;
+    assert!(
+        shown.contains("  holder   slot 0: ") && shown.contains("  holder   slot 1: "),
+        "{shown}"
+    );
+    assert!(!of(&["stats", "k"]).out.contains("slot"));
+}
+
 #[test]
 fn a_token_of_another_holds_nothing() {
     let daemon = Daemon::start(&[]);

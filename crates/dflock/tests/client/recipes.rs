@@ -171,6 +171,33 @@ fn at_most_three_of_ten_jobs_run_at_once() {
     assert!(counts.iter().all(|count| ["1", "2", "3"].contains(&count.as_str())), "{counts:?}");
 }
 
+/// `lfp` stands for the program, which is tested by itself.
+#[test]
+#[ignore = "needs root: tests/run"]
+fn each_of_seven_jobs_has_a_board() {
+    let job = "mkdir $1 || echo two >>bad; echo $1 >>boards; sleep 0.2; rmdir $1";
+    let kitchen = Kitchen::new(&[
+        ("lfp", "[ $1 = run ] && [ $3 = -- ] && echo $2 >>ports; shift 3; exec \"$@\""),
+        ("flash-and-test", job),
+    ]);
+    let jobs = format!("for job in 1 2 3 4 5 6 7; do (\n{}) & done\n", recipe("boards"));
+    let end = kitchen.cook(
+        &(jobs
+            + "until [ $(wc -l <boards) = 7 ] && [ ! -e b1 ] && [ ! -e b2 ]; do sleep 0.1; done"),
+    );
+    let (mut boards, mut ports) = (kitchen.lines("boards"), kitchen.lines("ports"));
+    assert_eq!((boards.len(), kitchen.lines("bad").len()), (7, 0), "{end:?}");
+    for list in [&mut boards, &mut ports] {
+        list.sort_unstable();
+        list.dedup();
+    }
+    assert_eq!(boards, ["b1", "b2", "b3"]);
+    assert_eq!(
+        ports,
+        boards.iter().map(|board| format!("/dev/serial/by-id/{board}")).collect::<Vec<_>>()
+    );
+}
+
 /// The leader's dflock is killed, and its daemon with it; the other host takes over.
 #[test]
 #[ignore = "needs root: tests/run"]

@@ -63,6 +63,88 @@ fn the_command_learns_key_token_and_fence() {
     assert!(fences.windows(2).all(|pair| pair[0] < pair[1]), "{fences:?}");
 }
 
+/// A run inside a run sees what it holds itself.
+#[rstest]
+#[case::two_slots(
+    "gpu --limit 2",
+    "gpu --limit 2",
+    "echo [$DFLOCK_SLOT] [$DFLOCK_SLOTS] [$DFLOCK_ITEM]",
+    "[1] [1] []\n"
+)]
+#[case::the_only_slot(
+    "gpu --limit 2",
+    "one --limit 1",
+    "echo [$DFLOCK_SLOT] [$DFLOCK_SLOTS]",
+    "[0] [0]\n"
+)]
+#[case::a_lock("gpu --one-of a,b", "k", "echo [$DFLOCK_SLOT$DFLOCK_SLOTS$DFLOCK_ITEM]", "[]\n")]
+#[case::readers(
+    "gpu --one-of a,b",
+    "k --shared",
+    "echo [$DFLOCK_SLOT$DFLOCK_SLOTS$DFLOCK_ITEM]",
+    "[]\n"
+)]
+#[case::several(
+    "gpu --limit 3",
+    "--key gpu --key tpu --limit 3",
+    "echo [$DFLOCK_SLOT] [$DFLOCK_SLOTS]",
+    "[] [1 0]\n"
+)]
+#[case::an_item(
+    "board --one-of b1,b2,b3",
+    "board --one-of b1,b2,b3",
+    "echo $DFLOCK_ITEM $DFLOCK_SLOT",
+    "b2 1\n"
+)]
+#[case::the_only_item(
+    "gpu --limit 3",
+    "board --one-of b1",
+    "echo $DFLOCK_ITEM $DFLOCK_SLOT",
+    "b1 0\n"
+)]
+fn the_command_learns_its_slot(
+    #[case] outer: &str,
+    #[case] inner: &str,
+    #[case] script: &str,
+    #[case] said: &str,
+) {
+    let daemon = Daemon::start(&[]);
+    let line = format!("dflock run {outer} -- dflock run {inner} -- sh -c '{script}'");
+    let end = run(&mut shell(&daemon, &line));
+    assert_eq!((end.code, &*end.out, &*end.err), (0, said, ""), "{end:?}");
+    assert_free(&daemon);
+}
+
+#[rstest]
+#[case::more("b1,b2", "than the 2 items of --one-of")]
+#[case::fewer("b1,b2,b3,b4", "than the 4 items of --one-of")]
+fn items_that_do_not_fit_the_limit_are_refused(#[case] items: &str, #[case] said: &str) {
+    let daemon = Daemon::start(&[]);
+    let line =
+        format!("dflock run board --limit 3 -- dflock run board --one-of {items} -- echo ran");
+    let end = run(&mut shell(&daemon, &line));
+    assert_eq!((end.code, &*end.out), (64, ""), "{end:?}");
+    assert!(end.err.contains(said), "{end:?}");
+    let line = line.replace("-- dflock", "-- dflock --json");
+    let end = run(&mut shell(&daemon, &line));
+    assert!(end.code == 64 && end.out.contains("\"error_limit_mismatch\""), "{end:?}");
+}
+
+#[rstest]
+#[case::twice(&["--one-of", "b1,b2,b1"], "b1 is named twice")]
+#[case::empty(&["--one-of", "b1,,b2"], "an item is empty")]
+#[case::nothing(&["--one-of", ""], "an item is empty")]
+#[case::with_a_limit(&["--one-of", "b1,b2", "--limit", "2"], "cannot be used with")]
+#[case::shared(&["--one-of", "b1,b2", "--shared"], "cannot be used with")]
+#[case::several_keys(&["--one-of", "b1,b2", "--key", "k"], "cannot be used with")]
+fn some_items_cannot_be(#[case] options: &[&str], #[case] said: &str) {
+    let daemon = Daemon::start(&[]);
+    let words = [&["run", "board"], options, &["--", "true"]].concat();
+    let end = run(&mut dflock(&daemon, &words));
+    assert_eq!((end.code, &*end.out), (64, ""), "{end:?}");
+    assert!(end.err.contains(said), "{end:?}");
+}
+
 #[test]
 fn input_and_both_outputs_are_those_of_the_command() {
     let daemon = Daemon::start(&[]);

@@ -93,6 +93,8 @@ struct Connection {
     state: Input,
     /// Its client leaves the line by closing its side.
     leaves: bool,
+    /// Its client is told the slots of its grants.
+    has_slots: bool,
     /// The number of whole lines of the unfinished frame at the start of `input`.
     lines: u8,
     /// When the next line must be here.
@@ -130,6 +132,7 @@ pub(super) async fn serve(
         output: Vec::new(),
         state: Input::Open,
         leaves: false,
+        has_slots: false,
         lines: 0,
         read_by: Moment::NEVER,
         timer: Box::pin(sleep(Duration::MAX)),
@@ -379,6 +382,10 @@ impl Connection {
         End::Orderly
     }
 
+    fn push(&mut self, answer: &Answer) {
+        wire::push_answer(&mut self.output, answer, self.has_slots);
+    }
+
     /// The client has the whole time for its next line.
     fn restart_reading(&mut self, now: Moment) {
         self.read_by = now.after(self.shared.settings.read_timeout);
@@ -405,7 +412,7 @@ impl Connection {
             this.poll_peer(cx).map(|()| None)
         };
         match self.wait_until(Moment::NEVER, poll).await? {
-            Ok(Some(answer)) => wire::push_answer(&mut self.output, &answer),
+            Ok(Some(answer)) => self.push(&answer),
             Ok(None) | Err(Late) => return Err(gone_waiting(&self.shared)),
         }
         self.send().await
@@ -433,7 +440,7 @@ impl Connection {
         let most = self.shared.settings.max_watchers;
         let begun = self.shared.core().begin_watch(self.id, watch.key, most);
         if let Err(refusal) = begun {
-            wire::push_answer(&mut self.output, &Answer::Refused(refusal));
+            self.push(&Answer::Refused(refusal));
             self.restart_reading(self.shared.now());
             return Ok(());
         }
@@ -465,7 +472,7 @@ impl Connection {
         self.restart_reading(now);
         match sight {
             Ok(sight) => wire::push_sight(&mut self.output, sight.as_ref()),
-            Err(refusal) => wire::push_answer(&mut self.output, &Answer::Refused(refusal)),
+            Err(refusal) => self.push(&Answer::Refused(refusal)),
         }
         Some(Ok(()))
     }

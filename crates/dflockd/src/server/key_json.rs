@@ -115,6 +115,9 @@ fn push_party(out: &mut String, since: &str, party: &Party, address: Option<IpAd
     if party.is_reader {
         out.push_str(",\"reader\":true");
     }
+    if let Some(slot) = party.slot {
+        let _ = write!(out, ",\"slot\":{slot}");
+    }
     let _ = write!(out, ",\"{since}\":{}", Decimal(party.since_micros));
     if let Some(left) = party.left_micros {
         let here = party.conn.is_some();

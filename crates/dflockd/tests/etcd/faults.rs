@@ -13,7 +13,7 @@ use testbed::Lots;
 use testbed::dflockd::etcd::Cluster;
 use testbed::dflockd::history::{Call, Entry, History, Mode};
 use testbed::dflockd::{
-    Daemon, PATIENCE, Store, Talker, fence, free_port, program_on, token_of, until,
+    Daemon, PATIENCE, Store, Talker, fence, free_port, program_on, slot_of, token_of, until,
 };
 
 const WORKERS: u64 = 16;
@@ -67,13 +67,15 @@ impl<'s> Client<'s> {
             talker.socket().get_ref().set_read_timeout(Some(self.patience)).unwrap();
             let said = self.talker.insert(talker).try_ask("value", "_", &self.value);
             said.filter(|answer| answer == "ok")?;
+            let said = self.talker.as_mut()?.try_ask("ping", "hello", "slots");
+            said.filter(|answer| answer == "ok fences lost slots")?;
         }
         self.talker.as_mut()?.try_ask(command, key, arg)
     }
 }
 
 fn tokens_of(reply: &str) -> Option<Vec<&str>> {
-    Some(reply.strip_prefix("ok ")?.split(' ').step_by(2).collect())
+    Some(reply.strip_prefix("ok ")?.split(' ').filter(|word| word.len() == 32).collect())
 }
 
 /// What a request was for, and what it means for the history of its key if there is no grant.
@@ -221,6 +223,7 @@ fn work(servers: &[SocketAddr], worker: u64, run: &Run) -> (Vec<History>, Vec<Du
         for (place, token) in places.iter().zip(&tokens) {
             let call = Call::Took(fence(token), asked_for.mode);
             histories[*place].entries.push(Entry { call, from, to });
+            histories[*place].slots.extend(slot_of(&reply).map(|slot| (fence(token), slot)));
         }
         run.grants.fetch_add(1, Ordering::Relaxed);
         waits.push(asked.elapsed());
@@ -528,6 +531,7 @@ pub(crate) fn watch(
         let most = history.most_at_once();
         tally.overlaps += most.saturating_sub(limit);
         assert_eq!(tally.overlaps, 0, "{key}: {most} at once");
+        assert!(history.slots_are_apart(limit), "{key}: two had one slot");
         assert!(history.is_linearizable(limit), "{key}: no order of the calls explains them");
         tally.calls += history.entries.len();
         tally.grants += history.grants();

@@ -61,6 +61,7 @@ fn kept(fence: u64) -> Kept {
         ttl: Ttl::new(60).unwrap(),
         left_micros: 60_000_000,
         label: (fence % 3 == 0).then(|| Label::new("al 1", "10.0.0.1 8")),
+        slot: None,
     }
 }
 

@@ -5,7 +5,7 @@ use crate::relay::{Answers, Relay};
 use nix::sys::signal::Signal;
 use rstest::rstest;
 use testbed::dflockd::etcd as cluster;
-use testbed::dflockd::{Daemon, Store, Talker, pem, program_on, until};
+use testbed::dflockd::{Daemon, Store, Talker, pem, program_on, slot_of, until};
 
 /// Two servers; the first one leads.
 fn two() -> [Daemon; 2] {
@@ -43,6 +43,10 @@ fn holds_stay_when_the_leader(#[case] signal: Signal) {
     let shared = readers.each_mut().map(|reader| reader.token("rl", "shared", "0 30"));
     let both = holder.ask("al", "a b", "30");
     assert!(both.starts_with("ok "), "{both}");
+    holder.token("sl", "pool", "0 4 30");
+    let middle = holder.token("sl", "pool", "0 4 30");
+    holder.token("sl", "pool", "0 4 30");
+    assert_eq!(holder.ask("sr", "pool", &middle), "ok");
     let mut waiter = first.talk();
     waiter.say(b"l\nk\n30\n");
     first.until_stats("\"waiters\":1");
@@ -71,6 +75,10 @@ fn holds_stay_when_the_leader(#[case] signal: Signal) {
     for token in shared {
         assert_eq!(client.ask("r", "shared", &token), "ok");
     }
+    // Two slots are taken as before, and the lowest that is free is the second one.
+    assert_eq!(client.ask("ping", "hello", "slots"), "ok fences lost slots");
+    let slots = [(); 2].map(|()| slot_of(&client.ask("sl", "pool", "0 4 30")));
+    assert_eq!(slots, [Some(1), Some(3)]);
     client.take("shared", "0");
 
     if signal == Signal::SIGSTOP {

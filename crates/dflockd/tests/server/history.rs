@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use testbed::Lots;
 use testbed::dflockd::history::{Call, Entry, History, Mode};
-use testbed::dflockd::{Daemon, Talker, fence, token_of};
+use testbed::dflockd::{Daemon, Talker, fence, slot_of, token_of};
 
 const WORKERS: u64 = 20;
 const ROUNDS: u64 = 60;
@@ -14,7 +14,8 @@ const ROUNDS: u64 = 60;
 /// A worker's calls, per key.
 fn work(mut talker: Talker, worker: u64, clock: &AtomicU64) -> Vec<History> {
     let mut histories = vec![History::default(); KEYS.len()];
-    let mut lots = Lots(worker);
+    assert_eq!(talker.ask("ping", "hello", "slots"), "ok fences lost slots");
+    let (mut lots, mut slots) = (Lots(worker), Vec::new());
     let mut old: Vec<Option<String>> = vec![None; KEYS.len()];
     for _ in 0..ROUNDS {
         let place = lots.index(KEYS.len());
@@ -39,6 +40,7 @@ fn work(mut talker: Talker, worker: u64, clock: &AtomicU64) -> Vec<History> {
                 let from = clock.fetch_add(1, Ordering::SeqCst);
                 assert_eq!(talker.ask("sr", key, token), "ok");
                 record(from, Call::Released(fence(token)));
+                slots.extend(slot_of(&reply).map(|slot| (fence(token), slot)));
                 old[place] = Some(token.to_owned());
             }
         }
@@ -48,9 +50,12 @@ fn work(mut talker: Talker, worker: u64, clock: &AtomicU64) -> Vec<History> {
             record(from, Call::Refused(fence(token)));
         }
     }
+    histories[POOL].slots = slots;
     histories
 }
 
+/// The place of the only semaphore.
+const POOL: usize = 2;
 const KEYS: [(&str, usize); 4] = [("a", 1), ("b", 1), ("pool", 2), (SHARED, 1)];
 /// Some take this lock alone, more share it.
 const SHARED: &str = "shared";
@@ -73,6 +78,7 @@ fn concurrent_histories_are_linearizable() {
     for (history, (key, limit)) in histories.iter().zip(KEYS) {
         assert!(history.is_linearizable(limit), "{key}");
         assert!(history.fences_grow(limit), "{key}: fences went back");
+        assert!(history.slots_are_apart(limit), "{key}: two had one slot");
     }
     let grants: usize = histories.iter().map(History::grants).sum();
     // A run in which nobody got anything would prove nothing.
@@ -121,7 +127,34 @@ fn the_checker_accepts_and_refuses_the_right_histories(
     #[case] right: bool,
 ) {
     let (entries, dropped, lost) = (entries.to_vec(), dropped.to_vec(), lost.to_vec());
-    assert_eq!(History { entries, dropped, lost }.is_linearizable(1), right);
+    let history = History { entries, dropped, lost, ..History::default() };
+    assert_eq!(history.is_linearizable(1), right);
+}
+
+#[rstest]
+#[case::apart(&[(1, 0), (2, 1)], 2, true)]
+#[case::the_same(&[(1, 1), (2, 1)], 2, false)]
+#[case::one_without(&[(1, 0)], 2, false)]
+#[case::too_great(&[(1, 0), (2, 2)], 2, false)]
+#[case::one_after_the_other(&[(1, 0), (2, 1), (3, 0)], 2, true)]
+#[case::too_early(&[(1, 0), (2, 1), (3, 1)], 2, false)]
+#[case::a_lock(&[], 1, true)]
+fn two_holders_of_one_slot_are_found(
+    #[case] slots: &[(u64, u32)],
+    #[case] limit: usize,
+    #[case] right: bool,
+) {
+    let mut entries = vec![
+        entry(took(1), 0, 1),
+        entry(took(2), 2, 3),
+        entry(Call::Released(1), 4, 5),
+        entry(Call::Released(2), 8, 9),
+    ];
+    if slots.len() == 3 {
+        entries.extend([entry(took(3), 5, 6), entry(Call::Released(3), 9, 10)]);
+    }
+    let history = History { entries, slots: slots.to_vec(), ..History::default() };
+    assert_eq!(history.slots_are_apart(limit), right);
 }
 
 #[test]

@@ -55,6 +55,22 @@ use testbed::dflockd::{Daemon, until};
 // --- the second document's statuses
 #[case::ping("a> ping|_|_ \n a< ok \n a> ping|| \n a< ok")]
 #[case::hello("a> ping|hello|_ \n a< ok fences lost")]
+#[case::hello_of_one_who_asks_for_slots("a> ping|hello|lost slots \n a< ok fences lost slots")]
+#[case::the_slot_is_told_to_those_who_ask(
+    "a> ping|hello|slots \n a< ok fences lost slots \n a> sl|p|0 4 \n a< ok $t 33 0 \n
+     b> sl|p|0 4 \n b< ok $u 33 \n a> se|p|4 7 \n a< acquired $v 7 2 \n a> sw|p|0 \n a< ok $v 7 2 \n
+     b> se|p|4 \n b< acquired $w 33 \n b> sw|p|0 \n b< ok $w 33 \n
+     a> sl|p|10 4 \n stats \"waiters\":1 \n b> sr|p|$u \n b< ok \n a< ok $x 33 1 \n
+     a> sn|p|$t \n a< ok 33"
+)]
+#[case::a_lock_has_no_slot(
+    "a> ping|hello|slots \n a< ok fences lost slots \n a> l|k|0 \n a< ok $t 33 \n a> e|e| \n a< acquired $u 33 \n
+     a> rl|r|0 \n a< ok $v 33 \n a> sl|one|0 1 \n a< ok $w 33 \n a> al|x y| \n a< ok $x 33 $y 33"
+)]
+#[case::slots_are_asked_for_anew(
+    "a> ping|hello|slots \n a< ok fences lost slots \n a> ping|hello|lost \n a< ok fences lost \n
+     a> sl|p|0 2 \n a< ok $t 33"
+)]
 #[case::already_enqueued(
     "a> l|k|0 \n a< ok $t 33 \n b> e|k| \n b< queued \n b> e|k| \n b< error_already_enqueued"
 )]

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use testbed::dflockd::free_port;
-use testbed::dflockd::{Daemon, Talker, in_shell, program, token_of, until};
+use testbed::dflockd::{Daemon, Talker, in_shell, program, slot_of, token_of, until};
 
 /// What a client knows of its token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +63,35 @@ type Story = BTreeMap<String, (String, Known)>;
 /// Kills from the environment for a long run.
 fn kills() -> usize {
     std::env::var("DFLOCKD_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(3)
+}
+
+/// Each hold has the slot that its client was told, after each restart; a new one gets the lowest that nobody has.
+#[rstest]
+fn slots_stay(#[values(Signal::SIGKILL, Signal::SIGTERM)] signal: Signal) {
+    let state = TempDir::new().unwrap();
+    let mut daemon = start(state.path(), &["--shutdown-timeout", "1"]);
+    let take = |talker: &mut Talker| talker.ask("sl", "pool", "0 4 600");
+    let mut talker = daemon.talk();
+    talker.ask("ping", "hello", "slots");
+    let told = [(); 3].map(|()| take(&mut talker));
+    assert_eq!(told.each_ref().map(|it| slot_of(it)), [0, 1, 2].map(Some));
+    let [first, middle, last] = told.each_ref().map(|it| token_of(it).unwrap());
+    assert_eq!(talker.ask("sr", "pool", first), "ok");
+    assert_eq!(talker.ask("sn", "pool", middle), "ok 33");
+    for want in [0, 3] {
+        daemon.signal(signal);
+        daemon.ended();
+        daemon = start(state.path(), &["--shutdown-timeout", "1"]);
+        let mut talker = daemon.talk();
+        talker.ask("ping", "hello", "slots");
+        // Over another connection it is the same hold.
+        assert_eq!(talker.ask("sn", "pool", &format!("{last} 600")), "ok 600");
+        assert_eq!(slot_of(&take(&mut talker)), Some(want));
+        let stats = talker.ask("stats", "key", "pool");
+        for slot in [1, 2, want] {
+            assert_eq!(stats.matches(&format!("\"slot\":{slot},")).count(), 1, "{stats}");
+        }
+    }
 }
 
 #[rstest]

@@ -9,8 +9,9 @@
 //! FENCE, SALT, CLUSTER and LEADER have 16 hexadecimal digits, the others are decimal. FENCE in `term` is the greatest
 //! one that was recorded, LONGEST the longest lease in seconds. The second CLUSTER is one in which holds may be missing:
 //! nothing is granted there for LEFT microseconds. The other servers reach the leader at ADDRESS and show it SECRET.
-//! CLAIM is a number of slots, or `r` for one of the readers of a lock; TTL is in seconds, LEFT in microseconds. A key
-//! contains no blank, and a label is the last word.
+//! CLAIM is a number of slots, or `r` for one of the readers of a lock; TTL is in seconds, LEFT in microseconds. `3/0` is
+//! the first slot of three; a server that knows no slots cannot read it, and does not lead. A key contains no blank, and a
+//! label is the last word.
 
 use leases::journal::Kept;
 use leases::{Claim, Key, Label, Limit, Token, Ttl, read_hex};
@@ -224,9 +225,10 @@ pub(super) fn read_leader(text: &[u8]) -> Option<Contact> {
 /// The value of a hold.
 pub(super) fn write_hold(kept: &Kept) -> Vec<u8> {
     let (salt, ttl, left) = (kept.token.salt(), kept.ttl.span().count(), kept.left_micros);
-    let claim = match kept.claim {
-        Claim::Slot(limit) => limit.count().to_string(),
-        Claim::Shared => "r".to_owned(),
+    let claim = match (kept.claim, kept.slot) {
+        (Claim::Slot(limit), Some(slot)) => format!("{}/{slot}", limit.count()),
+        (Claim::Slot(limit), None) => limit.count().to_string(),
+        (Claim::Shared, _) => "r".to_owned(),
     };
     let mut text = format!("{salt:016x} {claim} {ttl} {left} ").into_bytes();
     text.extend_from_slice(&kept.key);
@@ -241,9 +243,15 @@ pub(super) fn write_hold(kept: &Kept) -> Vec<u8> {
 pub(super) fn read_hold(fence: u64, text: &[u8]) -> Option<Kept> {
     let mut words = text.splitn(6, |byte| *byte == b' ');
     let salt = read_hex(words.next()?)?;
-    let claim = match words.next()? {
-        b"r" => Claim::Shared,
-        limit => Claim::Slot(Limit::new(read_decimal(limit)?)?),
+    let mut claim = words.next()?.splitn(2, |byte| *byte == b'/');
+    let limit = claim.next()?;
+    let slot = match claim.next() {
+        Some(slot) => Some(u32::try_from(read_decimal(slot)?).ok()?),
+        None => None,
+    };
+    let claim = match (limit, slot) {
+        (b"r", None) => Claim::Shared,
+        (limit, _) => Claim::Slot(Limit::new(read_decimal(limit)?)?),
     };
     let ttl = Ttl::new(read_decimal(words.next()?)?)?;
     let left_micros = read_decimal(words.next()?)?;
@@ -252,7 +260,7 @@ pub(super) fn read_hold(fence: u64, text: &[u8]) -> Option<Kept> {
         None => None,
         Some(label) => Some(Label::read(label)?),
     };
-    Some(Kept { key, claim, token: Token::new(fence, salt), ttl, left_micros, label })
+    Some(Kept { key, claim, token: Token::new(fence, salt), ttl, left_micros, label, slot })
 }
 
 /// A number as we write it: digits only.
@@ -280,6 +288,7 @@ pub(super) mod tests {
             ttl: Ttl::new(33).unwrap(),
             left_micros: 32_000_001,
             label: label.map(|(name, value)| Label::new(name, value)),
+            slot: None,
         }
     }
 
@@ -305,12 +314,28 @@ pub(super) mod tests {
     }
 
     #[rstest]
+    #[case(0, b"00000000000000a0 3/0 33 32000001 db/\xffbackup")]
+    #[case(u32::MAX, b"00000000000000a0 3/4294967295 33 32000001 db/\xffbackup")]
+    fn slots_go_both_ways(#[case] slot: u32, #[case] text: &[u8]) {
+        let claim = Claim::Slot(Limit::new(3).unwrap());
+        let hold = Kept { slot: Some(slot), ..kept(claim, None) };
+        assert_eq!(write_hold(&hold), text);
+        assert_eq!(read_hold(0xab, text), Some(hold));
+    }
+
+    #[rstest]
     #[case("")]
     #[case("00000000000000a0")]
     #[case("00000000000000A0 1 33 5 k")]
     #[case("0000000000000a0 1 33 5 k")]
     #[case("00000000000000a0 0 33 5 k")]
     #[case("00000000000000a0 x 33 5 k")]
+    #[case("00000000000000a0 r/0 33 5 k")]
+    #[case("00000000000000a0 3/ 33 5 k")]
+    #[case("00000000000000a0 /1 33 5 k")]
+    #[case("00000000000000a0 3/01 33 5 k")]
+    #[case("00000000000000a0 3/4294967296 33 5 k")]
+    #[case("00000000000000a0 3/1/1 33 5 k")]
     #[case("00000000000000a0 18446744073709551616 33 5 k")]
     #[case("00000000000000a0 1 0 5 k")]
     #[case("00000000000000a0 1 9223372037 5 k")]
@@ -438,6 +463,7 @@ pub(super) mod tests {
             (fence, salt) in any::<(u64, u64)>(),
             (seconds, left_micros) in (1..=MAX_SECONDS, any::<u64>()),
             label in proptest::option::of(("[^\n]*", "[^\n]*")),
+            slot in proptest::option::of(any::<u32>()),
         ) {
             prop_assume!(Key::new(&key).is_some());
             let hold = Kept {
@@ -447,6 +473,7 @@ pub(super) mod tests {
                 ttl: Ttl::new(seconds).unwrap(),
                 left_micros,
                 label: label.map(|(name, value)| Label::new(name, value)),
+                slot: slot.filter(|_| slots.is_some()),
             };
             prop_assert_eq!(read_hold(fence, &write_hold(&hold)), Some(hold));
         }

@@ -161,6 +161,7 @@ mod tests {
             ttl: Ttl::new(9).unwrap(),
             left_micros: 9_000_000,
             label: None,
+            slot: None,
         }
     }
 

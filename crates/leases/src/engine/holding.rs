@@ -29,7 +29,7 @@ pub(super) fn grant(
     let id = state.holders.insert(holder);
     owner.owned.add(token.fence(), id);
     owner.entries += 1;
-    add(state, id, want.claim);
+    add(state, id, want.claim, None);
     state.note_move(key);
     state.room = state.room.saturating_sub(1);
     state.counters.grants += 1;
@@ -37,10 +37,10 @@ pub(super) fn grant(
     id
 }
 
-/// Adds a hold to those of its key.
-pub(super) fn add(state: &mut State, id: HolderId, claim: Claim) {
+/// Adds a hold to those of its key, in the slot that it had before, if it had one.
+fn add(state: &mut State, id: HolderId, claim: Claim, slot: Option<u32>) {
     let Holder { key, token, .. } = state.holders[id];
-    state.keys.add_holder(key, claim, token.fence(), id);
+    state.holders[id].slot = state.keys.add_holder(key, claim, token.fence(), id, slot);
     state.keys.settle(state.now, key);
     rearm(state, id);
 }
@@ -52,8 +52,8 @@ pub(super) fn announce(state: &mut State, id: HolderId) -> Grant {
     let length = micros(holder.ttl);
     note(state, id, if was_announced { Record::Extended } else { Record::Granted }, length);
     rearm(state, id);
-    let Holder { token, ttl, expires, .. } = state.holders[id];
-    Grant { token, ttl, expires }
+    let Holder { token, ttl, expires, slot, .. } = state.holders[id];
+    Grant { token, ttl, expires, slot }
 }
 
 /// Begins a new lease of this length.
@@ -105,12 +105,12 @@ pub(super) fn stand(state: &mut State, id: HolderId, standing: Standing<ConnAt>)
 /// Takes a hold out of all tables; the queue of its key is to be served then.
 pub(super) fn remove(state: &mut State, id: HolderId) -> KeyId {
     stand(state, id, Standing::NOBODYS);
-    let Holder { key, token, announced, .. } = state.holders.remove(id);
+    let Holder { key, token, announced, slot, .. } = state.holders.remove(id);
     // A hold that was not announced was never recorded.
     if let Some(changes) = state.changes.as_mut().filter(|_| announced) {
         changes.push(Noted::Ended(token));
     }
-    state.keys.remove_holder(key, token.fence(), id);
+    state.keys.remove_holder(key, token.fence(), id, slot);
     state.note_move(key);
     key
 }
@@ -193,6 +193,7 @@ pub(super) fn kept(state: &State, id: HolderId, token: Token) -> Option<Kept> {
         ttl: holder.ttl,
         left_micros: holder.left_micros(state.now),
         label: holder.label.as_deref().cloned(),
+        slot: holder.slot,
     })
 }
 
@@ -210,7 +211,7 @@ pub(super) fn restore(state: &mut State, kept: &Kept) {
         note_at: next_note(state, kept.ttl),
         ..Holder::new(key, kept.token, kept.ttl, state.now)
     });
-    add(state, id, kept.claim);
+    add(state, id, kept.claim, kept.slot);
 }
 
 /// A grant or renewal of a hold has been recorded. With the last of them its lease begins.

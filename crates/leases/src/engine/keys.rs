@@ -2,6 +2,7 @@
 
 use super::counters::Census;
 use super::sharing::Claim;
+use super::slots::Slots;
 use super::state::Caps;
 use super::table::{Chain, HolderId, KeyId, Line, Table, WaiterId};
 use super::terms::{Key, Keys as Names, Limit, Moment};
@@ -62,6 +63,8 @@ pub(super) struct Keys {
     idle: Chain<'k'>,
     next_collection: Moment,
     census: Census,
+    /// The slots that are taken of semaphores.
+    slots: Slots,
     /// The names of watched keys. Some of these keys may not exist.
     watched: HashSet<Box<[u8]>>,
 }
@@ -74,6 +77,7 @@ impl Keys {
             idle: Chain::new(),
             next_collection: Moment::default(),
             census: Census::default(),
+            slots: Slots::default(),
             watched: HashSet::new(),
         }
     }
@@ -150,16 +154,38 @@ impl Keys {
         &self.census
     }
 
-    /// Adds a holder whose token has this fence.
-    pub(super) fn add_holder(&mut self, id: KeyId, claim: Claim, fence: u64, holder: HolderId) {
+    /// Adds a holder whose token has this fence. If the key is a semaphore, returns its slot: the one that it had
+    /// before, if it had one and nobody else has it now, or else the lowest that is free.
+    pub(super) fn add_holder(
+        &mut self,
+        id: KeyId,
+        claim: Claim,
+        fence: u64,
+        holder: HolderId,
+        before: Option<u32>,
+    ) -> Option<u32> {
         let entry = &mut self.entries[id];
         entry.holders.add(fence, holder);
         entry.shared = claim.is_shared();
         self.census.lock_readers += usize::from(entry.shared);
         self.census.of(entry.limit).holders += 1;
+        let is_semaphore = entry.limit != Limit::ONE;
+        is_semaphore.then(|| {
+            let kept = before.filter(|slot| self.slots.take(id, *slot));
+            kept.unwrap_or_else(|| self.slots.take_lowest(id))
+        })
     }
 
-    pub(super) fn remove_holder(&mut self, id: KeyId, fence: u64, holder: HolderId) {
+    pub(super) fn remove_holder(
+        &mut self,
+        id: KeyId,
+        fence: u64,
+        holder: HolderId,
+        slot: Option<u32>,
+    ) {
+        if let Some(slot) = slot {
+            self.slots.free(id, slot);
+        }
         let entry = &mut self.entries[id];
         entry.holders.remove(fence, holder);
         self.census.lock_readers -= usize::from(entry.shared);

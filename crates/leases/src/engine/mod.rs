@@ -13,6 +13,7 @@ mod record;
 mod request;
 mod requests;
 mod sharing;
+mod slots;
 mod state;
 mod table;
 mod terms;

@@ -52,6 +52,8 @@ pub struct Kept {
     pub left_micros: u64,
     /// The label of its holder.
     pub label: Option<Label>,
+    /// Which slot of a semaphore it has; `None` for a lock, and in records of versions that knew no slots.
+    pub slot: Option<u32>,
 }
 
 /// A change of one hold.

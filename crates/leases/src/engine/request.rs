@@ -98,6 +98,9 @@ pub struct Grant {
     pub ttl: Ttl,
     /// When the lease ends.
     pub expires: Moment,
+    /// Which slot of a semaphore it is: the lowest number from 0 that no other holder had. It stays until the hold
+    /// ends. `None` for a lock, which has only one slot.
+    pub slot: Option<u32>,
 }
 
 /// The result of a request.

@@ -92,6 +92,8 @@ pub(super) struct Holder {
     pub(super) since: Moment,
     /// Whether its owner asked for it by `e`, and has not fetched the result by `w`.
     pub(super) enqueued: bool,
+    /// Which slot of a semaphore it has.
+    pub(super) slot: Option<u32>,
 }
 
 impl Holder {
@@ -112,6 +114,7 @@ impl Holder {
             lapses: Moment::NEVER,
             since,
             enqueued: false,
+            slot: None,
         }
     }
 

@@ -83,6 +83,8 @@ pub struct Party {
     pub left_micros: Option<u64>,
     /// Whether it shares the lock, or wants to.
     pub is_reader: bool,
+    /// Which slot of a semaphore it has; `None` for a waiter, and for a lock.
+    pub slot: Option<u32>,
 }
 
 /// The holders of a key for clients that watch it: all facts are about the holder that got it last.
@@ -143,6 +145,7 @@ impl Engine {
                 since_micros: now.micros_since(holder.since),
                 left_micros: Some(holder.left_micros(now)),
                 is_reader: entry.shared,
+                slot: holder.slot,
             }
         };
         let waiter = |id| {
@@ -154,6 +157,7 @@ impl Engine {
                 since_micros: now.micros_since(waiter.since),
                 left_micros: None,
                 is_reader: waiter.want.claim.is_shared(),
+                slot: None,
             }
         };
         (!entry.is_idle()).then(|| KeyView {

@@ -3,8 +3,17 @@
 
 use std::time::Duration;
 
-/// A grant: the token, and the seconds of its lease.
-pub type Granted<'a> = (&'a str, u32);
+/// A grant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Granted<'a> {
+    /// The token.
+    pub token: &'a str,
+    /// The seconds of its lease.
+    pub ttl: u32,
+    /// Its slot, of a semaphore, if the client has asked for slots and the server has them.
+    pub slot: Option<u32>,
+}
 
 /// The beginning of a line that answers no request: an administrator has taken away the hold with the token that
 /// follows. The next request for it says the same.
@@ -18,7 +27,9 @@ pub fn read_grants(line: &str, many: usize) -> Option<Option<Vec<Granted<'_>>>> 
         return Some(None);
     }
     let words: Vec<&str> = line.strip_prefix("ok ")?.split(' ').collect();
-    let grants: Option<Vec<_>> = words.chunks(2).map(granted).collect();
+    // Several keys are locks, which have no slot.
+    let size = if many == 1 { words.len() } else { 2 };
+    let grants: Option<Vec<_>> = words.chunks(size).map(granted).collect();
     grants.filter(|grants| grants.len() == many).map(Some)
 }
 
@@ -33,16 +44,19 @@ pub fn read_place(line: &str) -> Option<Option<Granted<'_>>> {
 }
 
 fn granted<'a>(words: &[&'a str]) -> Option<Granted<'a>> {
-    match words {
-        [token, ttl] if !token.is_empty() => Some((token, seconds(ttl).filter(|ttl| *ttl > 0)?)),
-        _ => None,
-    }
+    let ([token, ttl] | [token, ttl, _]) = words else { return None };
+    let slot = match words.get(2) {
+        Some(slot) => Some(number(slot)?),
+        None => None,
+    };
+    let ttl = number(ttl).filter(|ttl| *ttl > 0)?;
+    (!token.is_empty()).then_some(Granted { token, ttl, slot })
 }
 
 /// The answer to `n` or `sn`: the length of the lease; `Some(None)` for a bare `ok`, which some servers send.
 #[must_use]
 pub fn read_renewal(line: &str) -> Option<Option<u32>> {
-    if is_ok(line) { Some(None) } else { seconds(line.strip_prefix("ok ")?).map(Some) }
+    if is_ok(line) { Some(None) } else { number(line.strip_prefix("ok ")?).map(Some) }
 }
 
 /// The answer to `grace`: so many seconds; `Some(None)`: until the end of the lease.
@@ -50,7 +64,7 @@ pub fn read_renewal(line: &str) -> Option<Option<u32>> {
 pub fn read_grace(line: &str) -> Option<Option<u32>> {
     match line.strip_prefix("ok ")? {
         "lease" => Some(None),
-        count => seconds(count).map(Some),
+        count => number(count).map(Some),
     }
 }
 
@@ -83,8 +97,8 @@ pub fn read_lost(line: &str) -> Option<&str> {
     line.strip_prefix(LOST)
 }
 
-/// A number of whole seconds, as servers write it.
-fn seconds(text: &str) -> Option<u32> {
+/// A whole number, as servers write it.
+fn number(text: &str) -> Option<u32> {
     let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     text.parse().ok().filter(|_| is_number)
 }
@@ -155,10 +169,25 @@ mod tests {
     #[case("ok token -1")]
     #[case("ok token +1")]
     #[case("ok token 33 more")]
+    #[case("ok token 33 -1")]
+    #[case("ok token 33 1 2")]
+    #[case("ok token 33 4294967296")]
     #[case("OK token 33")]
     #[case("queued")]
     #[case("HTTP/1.1 400 Bad Request")]
     fn other_lines_grant_nothing(#[case] line: &str) {
         assert_eq!(read_grants(line, 1), None);
+    }
+
+    #[rstest]
+    #[case("ok token 33", None)]
+    #[case("ok token 33 0", Some(0))]
+    #[case("ok token 33 4294967295", Some(u32::MAX))]
+    fn a_grant_may_have_a_slot(#[case] line: &str, #[case] slot: Option<u32>) {
+        let granted = Granted { token: "token", ttl: 33, slot };
+        assert_eq!(read_grants(line, 1), Some(Some(vec![granted])));
+        assert_eq!(read_place(&line.replacen("ok", "acquired", 1)), Some(Some(granted)));
+        // Several keys are locks.
+        assert_eq!(read_grants(&format!("{line} {line}"), 2), None);
     }
 }

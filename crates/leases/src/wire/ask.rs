@@ -132,7 +132,7 @@ impl Ask<'_> {
             Self::Name(name) => frame("name", b"_", one_line(name).as_bytes()),
             Self::Value(value) => frame("value", b"_", value.as_bytes()),
             Self::Ping => frame("ping", b"_", b"_"),
-            Self::Hello => frame("ping", b"hello", b"lost leaves"),
+            Self::Hello => frame("ping", b"hello", b"lost leaves slots"),
             Self::Stats { has_names: false } => frame("stats", b"_", b"_"),
             Self::Stats { has_names: true } => frame("stats", b"long", b"_"),
             Self::KeyStats(key) => frame("stats", b"key", key),
@@ -199,7 +199,7 @@ mod tests {
 
     #[rstest]
     #[case(Ask::Ping, "ping\n_\n_\n")]
-    #[case(Ask::Hello, "ping\nhello\nlost leaves\n")]
+    #[case(Ask::Hello, "ping\nhello\nlost leaves slots\n")]
     #[case(Ask::Stats { has_names: false }, "stats\n_\n_\n")]
     #[case(Ask::Stats { has_names: true }, "stats\nlong\n_\n")]
     #[case(Ask::KeyStats(b"k"), "stats\nkey\nk\n")]

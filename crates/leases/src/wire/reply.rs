@@ -15,6 +15,8 @@ pub mod status {
     /// The reply to `ping` with the key line `hello`: the numbers in the tokens of this server are fences, and it
     /// sends the line `lost` to a client that understands it.
     pub const HELLO: &[u8] = b"ok fences lost\n";
+    /// The same to a client that wants to know its slots: it is told them.
+    pub const HELLO_SLOTS: &[u8] = b"ok fences lost slots\n";
     /// An error without a word of its own.
     pub const ERROR: &[u8] = b"error\n";
     /// Not authenticated.
@@ -23,11 +25,11 @@ pub mod status {
     pub const ERROR_DRAINING: &[u8] = b"error_draining\n";
 }
 
-/// Appends the reply to `out`.
-pub fn push_answer(out: &mut Vec<u8>, answer: &Answer) {
+/// Appends the reply to `out`. A client that asked for it is told the slot of each grant that has one.
+pub fn push_answer(out: &mut Vec<u8>, answer: &Answer, has_slots: bool) {
     match answer {
-        Answer::Granted(_) | Answer::All(_) => push_grants(out, b"ok", answer.grants()),
-        Answer::Acquired(_) => push_grants(out, b"acquired", answer.grants()),
+        Answer::Granted(_) | Answer::All(_) => push_grants(out, b"ok", answer.grants(), has_slots),
+        Answer::Acquired(_) => push_grants(out, b"acquired", answer.grants(), has_slots),
         Answer::Queued => out.extend_from_slice(b"queued\n"),
         Answer::TimedOut => out.extend_from_slice(b"timeout\n"),
         Answer::Released => out.extend_from_slice(status::OK),
@@ -67,13 +69,17 @@ pub const fn refusal_status(refusal: Refusal) -> &'static str {
     }
 }
 
-fn push_grants(out: &mut Vec<u8>, word: &[u8], grants: &[Grant]) {
+fn push_grants(out: &mut Vec<u8>, word: &[u8], grants: &[Grant], has_slots: bool) {
     out.extend_from_slice(word);
     for grant in grants {
         out.push(b' ');
         out.extend_from_slice(&grant.token.digits());
         out.push(b' ');
         push_number(out, grant.ttl.span().count());
+        if let Some(slot) = grant.slot.filter(|_| has_slots) {
+            out.push(b' ');
+            push_number(out, slot.into());
+        }
     }
     out.push(b'\n');
 }

@@ -20,6 +20,8 @@ pub enum Request<'a> {
         hears_lost: bool,
         /// The client leaves the line by closing its side of the connection.
         leaves: bool,
+        /// The client wants to know which slot of a semaphore it gets.
+        asks_slots: bool,
     },
     /// `stats`; with `long` as its key line, it also shows the names that holders give themselves.
     Stats {
@@ -122,7 +124,11 @@ pub fn parse<'a>(lines: [&'a [u8]; 3]) -> Result<Request<'a>, Fault> {
         b"al" => acquire_all(name, text)?,
         b"ping" if name == b"hello" => {
             let says = |wanted| text.split_whitespace().any(|word| word == wanted);
-            return Ok(Request::Hello { hears_lost: says("lost"), leaves: says("leaves") });
+            return Ok(Request::Hello {
+                hears_lost: says("lost"),
+                leaves: says("leaves"),
+                asks_slots: says("slots"),
+            });
         }
         b"ping" => return Ok(Request::Ping),
         b"stats" if name == b"key" => {

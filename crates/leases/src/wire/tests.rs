@@ -164,16 +164,37 @@ fn blanks_around_tokens_do_not_count() {
 }
 
 fn reply(answer: Answer) -> String {
+    told(&answer, false)
+}
+
+fn told(answer: &Answer, has_slots: bool) -> String {
     let mut out = Vec::new();
-    push_answer(&mut out, &answer);
+    push_answer(&mut out, answer, has_slots);
     assert!(out.len() <= MAX_REPLY_BYTES);
     String::from_utf8(out).unwrap()
+}
+
+/// Only clients that asked for it are told.
+#[test]
+fn a_slot_is_the_fourth_field() {
+    let (token, ttl, expires) = (Token::new(1, 2), Ttl::new(33).unwrap(), Moment::NEVER);
+    let lock = Grant { token, ttl, expires, slot: None };
+    let slot = Grant { slot: Some(0), ..lock };
+    let greatest = Grant { slot: Some(u32::MAX), ..lock };
+    let line = "00000000000000010000000000000002 33";
+    for (grant, shown) in [(lock, ""), (slot, " 0"), (greatest, " 4294967295")] {
+        assert_eq!(told(&Answer::Granted(grant), true), format!("ok {line}{shown}\n"));
+        assert_eq!(told(&Answer::Acquired(grant), true), format!("acquired {line}{shown}\n"));
+        assert_eq!(told(&Answer::Granted(grant), false), format!("ok {line}\n"));
+        assert_eq!(told(&Answer::Acquired(grant), false), format!("acquired {line}\n"));
+    }
 }
 
 #[test]
 fn grants_have_three_fields() {
     let ttl = Ttl::new(crate::MAX_SECONDS).unwrap();
-    let grant = Grant { token: Token::new(u64::MAX, 0xab), ttl, expires: Moment::NEVER };
+    let (token, expires) = (Token::new(u64::MAX, 0xab), Moment::NEVER);
+    let grant = Grant { token, ttl, expires, slot: None };
     let token = "ffffffffffffffff00000000000000ab";
     assert_eq!(reply(Answer::Granted(grant)), format!("ok {token} 9223372036\n"));
     let most = vec![grant; crate::MAX_KEYS];

@@ -8,7 +8,7 @@ use leases::{
     Answer, AutoRelease, Caps, Census, Claim, ConnId, Cursor, Effect, Engine, Grant, Key, Keys,
     Limit, Mint, Moment, Refusal, Request, Seconds, Token, Ttl, Verdict,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::RandomState;
 
 const CONNS: u8 = 5;
@@ -84,12 +84,14 @@ struct Holder {
     token: Option<Token>,
     expires: u64,
     record: bool,
+    /// Unknown until somebody is told or it was looked at. Then it stays.
+    slot: Option<u32>,
 }
 
 impl Holder {
     fn new(conn: u8, claim: Claim, expires: u64, record: bool) -> Self {
-        let (renewer, lapses, token) = (None, u64::MAX, None);
-        Self { conn: Some(conn), claim, renewer, lapses, token, expires, record }
+        let (renewer, lapses, token, slot) = (None, u64::MAX, None, None);
+        Self { conn: Some(conn), claim, renewer, lapses, token, expires, record, slot }
     }
 }
 
@@ -118,6 +120,12 @@ impl Lock {
             Claim::Shared => sharing == self.holders.len(),
             Claim::Slot(_) => sharing == 0 && (self.holders.len() as u64) < self.limit,
         }
+    }
+
+    /// The slot that the next holder of a semaphore gets.
+    fn lowest_slot(&self) -> u32 {
+        let is_taken = |slot: &u32| self.holders.iter().any(|holder| holder.slot == Some(*slot));
+        (0..).find(|slot| !is_taken(slot)).unwrap()
     }
 }
 
@@ -396,9 +404,18 @@ impl Pair {
             Ask::Release { .. } => Request::Release { key, token },
             Ask::Renew { ttl, .. } => Request::Renew { key, token, ttl: Ttl::new(ttl) },
         };
+        let lowest = self.model.locks.get(&name).map_or(0, Lock::lowest_slot);
         let verdict = self.engine.ask(Self::moment(now), self.ids[usize::from(conn)], request);
         let expected = self.expect(conn, name, ask, token, now);
         assert_eq!(class(verdict.clone()), expected, "{ask:?} at {now}");
+        if let (
+            Ask::Acquire { claim, .. } | Ask::Enqueue { claim, .. },
+            Verdict::Now(Answer::Granted(grant) | Answer::Acquired(grant)),
+        ) = (ask, &verdict)
+        {
+            let is_semaphore = claim.limit() != Limit::ONE;
+            assert_eq!(grant.slot, is_semaphore.then_some(lowest), "{ask:?} at {now}");
+        }
         match verdict {
             Verdict::Later => self.waiting[usize::from(conn)] = Some(name),
             Verdict::Now(Answer::Granted(grant)) => self.learn(conn, name, &grant, false),
@@ -615,7 +632,8 @@ impl Pair {
     /// knows already must be the same.
     fn learn(&mut self, conn: u8, key: u8, grant: &Grant, record: bool) {
         let holders = &mut self.model.locks.get_mut(&key).unwrap().holders;
-        if holders.iter().any(|h| h.token == Some(grant.token)) {
+        if let Some(holder) = holders.iter().find(|h| h.token == Some(grant.token)) {
+            assert_eq!(grant.slot, holder.slot);
             return;
         }
         let holder = holders
@@ -624,6 +642,8 @@ impl Pair {
             .find(|h| h.conn == Some(conn) && h.token.is_none() && h.record == record)
             .expect("a grant the model knows nothing of");
         holder.token = Some(grant.token);
+        holder.slot = holder.slot.or(grant.slot);
+        assert_eq!(grant.slot, holder.slot);
         assert_eq!(grant.expires, Self::moment(holder.expires));
     }
 
@@ -689,8 +709,27 @@ impl Pair {
         }
     }
 
-    fn check(&self) {
+    /// Each holder of a semaphore has a slot of its own, and keeps it.
+    fn check_slots(&mut self) {
+        let now = Self::moment(self.now());
+        for (name, lock) in &mut self.model.locks {
+            let bytes = [b'k', b'0' + name];
+            let view = self.engine.view(now, Key::new(&bytes).unwrap(), 0..usize::MAX, 0..0);
+            let shown = view.map(|view| view.holders).unwrap_or_default();
+            assert_eq!(shown.len(), lock.holders.len());
+            let mut taken = BTreeSet::new();
+            for (party, holder) in shown.iter().rev().zip(&mut lock.holders) {
+                holder.slot = holder.slot.or(party.slot);
+                assert_eq!((party.slot, party.slot.is_some()), (holder.slot, lock.limit > 1));
+                let is_its = |slot: u32| u64::from(slot) < lock.limit && taken.insert(slot);
+                assert!(party.slot.is_none_or(is_its), "{lock:?}");
+            }
+        }
+    }
+
+    fn check(&mut self) {
         assert_eq!(*self.engine.census(), self.model.census());
+        self.check_slots();
         for lock in self.model.locks.values() {
             let sharing = lock.holders.iter().all(|holder| holder.claim == Claim::Shared);
             assert!(sharing || lock.holders.len() as u64 <= lock.limit, "too many holders");

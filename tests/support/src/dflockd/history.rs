@@ -1,7 +1,7 @@
 //! Checks whether the answers of many clients about one key, while machines may have died, can come from one service:
 //! Wing and Gong's search for an order, and two simpler conditions.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 /// On a right history the search is nearly straight; on a wrong one it explodes.
 const STEPS: usize = 2_000_000;
@@ -53,6 +53,8 @@ pub struct History {
     pub dropped: Vec<(u64, u64)>,
     /// When requests for a slot were sent whose answers never came.
     pub lost: Vec<u64>,
+    /// Which slot of a semaphore the holds with these fences have.
+    pub slots: Vec<(u64, u32)>,
 }
 
 impl History {
@@ -61,6 +63,7 @@ impl History {
         self.entries.extend(other.entries);
         self.dropped.extend(other.dropped);
         self.lost.extend(other.lost);
+        self.slots.extend(other.slots);
     }
 
     /// How many calls got something.
@@ -91,21 +94,46 @@ impl History {
             })
     }
 
-    /// From the answer of each grant to the request of its end there are never more than `limit`. All
-    /// that share are one.
-    #[must_use]
-    pub fn most_at_once(&self) -> usize {
-        let mut changes: Vec<(u64, i32, Mode)> = Vec::new();
-        for entry in &self.entries {
-            let Call::Took(fence, mode) = entry.call else { continue };
+    /// The holds whose ends are known, each from the answer of its grant to the request of its end.
+    fn spans(&self) -> impl Iterator<Item = (u64, Mode, u64, u64)> {
+        self.entries.iter().filter_map(|entry| {
+            let Call::Took(fence, mode) = entry.call else { return None };
             let ends = self
                 .entries
                 .iter()
                 .filter_map(|end| (end.call == Call::Released(fence)).then_some(end.from));
             let dropped = self.dropped.iter().filter(|(it, _)| *it == fence).map(|(_, at)| *at);
-            if let Some(end) = ends.chain(dropped).min() {
-                changes.extend([(entry.to, 1, mode), (end, -1, mode)]);
-            }
+            ends.chain(dropped).min().map(|end| (fence, mode, entry.to, end))
+        })
+    }
+
+    /// Each grant of a semaphore has a slot below its limit, and never do two holders have the same.
+    #[must_use]
+    pub fn slots_are_apart(&self, limit: usize) -> bool {
+        let slots: HashMap<u64, u32> = self.slots.iter().copied().collect();
+        let has_one = |entry: &Entry| match entry.call {
+            Call::Took(fence, _) => slots.get(&fence).is_some_and(|slot| (*slot as usize) < limit),
+            Call::Failed(_)
+            | Call::GaveUp
+            | Call::Renewed(_)
+            | Call::Released(_)
+            | Call::Refused(_) => true,
+        };
+        let mut spans: Vec<_> =
+            self.spans().map(|(fence, _, from, to)| (slots.get(&fence), from, to)).collect();
+        spans.sort_unstable();
+        let are_apart =
+            |two: &[(Option<&u32>, u64, u64)]| two[0].0 != two[1].0 || two[0].2 <= two[1].1;
+        limit == 1 || (self.entries.iter().all(has_one) && spans.windows(2).all(are_apart))
+    }
+
+    /// From the answer of each grant to the request of its end there are never more than `limit`. All
+    /// that share are one.
+    #[must_use]
+    pub fn most_at_once(&self) -> usize {
+        let mut changes: Vec<(u64, i32, Mode)> = Vec::new();
+        for (_, mode, from, to) in self.spans() {
+            changes.extend([(from, 1, mode), (to, -1, mode)]);
         }
         changes.sort_unstable();
         let (mut alone, mut sharing) = (0, 0);

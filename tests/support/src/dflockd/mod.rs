@@ -362,6 +362,11 @@ pub fn token_of(reply: &str) -> Option<&str> {
     reply.strip_prefix("ok ")?.split(' ').next()
 }
 
+/// The slot in a reply that grants one, to a client that asked for slots.
+pub fn slot_of(reply: &str) -> Option<u32> {
+    reply.split(' ').nth(3)?.parse().ok()
+}
+
 /// The number of the grant, which is the first half of its token.
 pub fn fence(token: &str) -> u64 {
     u64::from_str_radix(&token[..16], 16).expect("a token")

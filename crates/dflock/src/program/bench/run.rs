@@ -164,7 +164,7 @@ impl Course {
                 let line = connection.answer().await?;
                 let mut tally = self.tally();
                 tally.answers += 1;
-                match dialogue::grant(&line, abilities) {
+                match dialogue::grant(&line, kind, abilities) {
                     Ok(Some(Grant { token, fence, .. })) => {
                         tally.report.ledger.granted(at, fence);
                         if Instant::now() >= self.measure_from {

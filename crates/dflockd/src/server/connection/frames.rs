@@ -106,10 +106,10 @@ impl Connection {
                 return Err(self.send_away());
             }
             Request::Ping => self.say(status::OK),
-            Request::Hello { hears_lost, leaves } => {
-                self.leaves = leaves;
+            Request::Hello { hears_lost, leaves, asks_slots } => {
+                (self.leaves, self.has_slots) = (leaves, asks_slots);
                 self.shared.core().connections.hear_lost(self.id, hears_lost);
-                self.say(status::HELLO);
+                self.say(if asks_slots { status::HELLO_SLOTS } else { status::HELLO });
             }
             Request::Stats { has_names } => {
                 return Box::pin(self.report_keys(StatsCursor::new(has_names))).await;
@@ -162,7 +162,7 @@ impl Connection {
                 let has_ended = is_draining && matches!(answer, Answer::TimedOut);
                 let answer = if has_ended { Answer::Refused(Refusal::Draining) } else { answer };
                 self.restart_reading(now);
-                wire::push_answer(&mut self.output, &answer);
+                self.push(&answer);
                 Ok(())
             }
             Ok(Verdict::Later) => Box::pin(self.wait_for_answer()).await,

@@ -43,13 +43,15 @@ const INDEX_MAGIC: [u8; 8] = *b"dflocki\x03";
 /// An index of the earlier form, which has one place and no choice.
 const SINGLE_INDEX_MAGIC: [u8; 8] = *b"dflocki\x02";
 const HELD_BYTES: usize = 1 + 6 * 8;
-/// Earlier versions wrote and read the end of a hold by the wall clock here. This is later than any.
+/// Earlier versions wrote and read the end of a hold by the wall clock here. This is later than any. In the entry of a
+/// slot, which they cannot read, the number of the slot stands here.
 const NO_WALL_CLOCK: u64 = u64::MAX;
 const HELD: u8 = 1;
 const ENDED: u8 = 2;
 const FENCE: u8 = 3;
 const WHOLE: u8 = 4;
 const CLOSED: u8 = 5;
+const HELD_SLOT: u8 = 6;
 
 /// Identifies one start of one machine.
 pub(super) type BootId = [u8; 16];
@@ -245,14 +247,15 @@ pub(super) fn push_entry(out: &mut Vec<u8>, chain: Chain, entry: &Entry) -> Chai
 /// Appends a hold as [`push_entry`] does, perhaps without its label.
 pub(super) fn push_held(out: &mut Vec<u8>, chain: Chain, held: &Held, has_label: bool) -> Chain {
     let Held { ref kept, boot_micros } = *held;
-    let numbers = [slots(kept.claim), kept.ttl.span().count(), boot_micros, NO_WALL_CLOCK];
+    let (kind, last) = kept.slot.map_or((HELD, NO_WALL_CLOCK), |slot| (HELD_SLOT, u64::from(slot)));
+    let numbers = [slots(kept.claim), kept.ttl.span().count(), boot_micros, last];
     let numbers = numbers.map(u64::to_be_bytes);
     // No key has a line end.
     let label = kept.label.as_ref().filter(|_| has_label);
     let label = label.map(|label| format!("\n{}", label.write())).unwrap_or_default();
     let token = kept.token.bytes();
     let body = [&token, numbers.as_flattened(), &kept.key, label.as_bytes()].concat();
-    push_body(out, chain, HELD, &body)
+    push_body(out, chain, kind, &body)
 }
 
 #[expect(clippy::expect_used, reason = "keys and labels have limits")]
@@ -309,7 +312,7 @@ pub(super) fn read_entry(bytes: &[u8], chain: Chain) -> Read {
 fn read_body(body: &[u8]) -> Option<Entry> {
     let (&kind, mut rest) = body.split_first()?;
     let entry = match kind {
-        HELD => return read_held(rest).map(Entry::Held),
+        HELD | HELD_SLOT => return read_held(rest, kind == HELD_SLOT).map(Entry::Held),
         ENDED => Entry::Ended(token(&mut rest)?),
         FENCE => Entry::Fence(number(&mut rest)?),
         WHOLE => Entry::Whole,
@@ -319,16 +322,17 @@ fn read_body(body: &[u8]) -> Option<Entry> {
     rest.is_empty().then_some(entry)
 }
 
-fn read_held(mut rest: &[u8]) -> Option<Held> {
+fn read_held(mut rest: &[u8], has_slot: bool) -> Option<Held> {
     let token = token(&mut rest)?;
     let claim = claim(number(&mut rest)?);
     let ttl = Ttl::new(number(&mut rest)?)?;
-    let (boot_micros, _wall_clock) = (number(&mut rest)?, number(&mut rest)?);
+    let (boot_micros, last) = (number(&mut rest)?, number(&mut rest)?);
+    let slot = if has_slot { Some(u32::try_from(last).ok()?) } else { None };
     let end = memchr::memchr(b'\n', rest).unwrap_or(rest.len());
     let (key, label) = rest.split_at_checked(end)?;
     let key = Key::new(key)?.bytes().into();
     let label = label.get(1..).and_then(Label::read);
-    let kept = Kept { key, claim, token, ttl, left_micros: 0, label };
+    let kept = Kept { key, claim, token, ttl, left_micros: 0, label, slot };
     Some(Held { kept, boot_micros })
 }
 
@@ -419,6 +423,7 @@ mod tests {
             ttl: Ttl::new(33).unwrap(),
             left_micros: 0,
             label: None,
+            slot: None,
         };
         Held { kept, boot_micros: u64::MAX }
     }
@@ -426,6 +431,11 @@ mod tests {
     fn shared() -> Held {
         let Held { kept, .. } = held(b"k");
         Held { kept: Kept { claim: Claim::Shared, ..kept }, ..held(b"k") }
+    }
+
+    fn in_slot(slot: u32) -> Held {
+        let Held { kept, .. } = labelled(b"al@db1\n10.0.0.1:80");
+        Held { kept: Kept { slot: Some(slot), ..kept }, ..held(b"k") }
     }
 
     fn labelled(label: &[u8]) -> Held {
@@ -454,6 +464,8 @@ mod tests {
     #[rstest]
     #[case::held(Entry::Held(held(b"k")))]
     #[case::shared(Entry::Held(shared()))]
+    #[case::slot(Entry::Held(in_slot(2)))]
+    #[case::greatest_slot(Entry::Held(in_slot(u32::MAX)))]
     // Its length has one bit.
     #[case::length_64(Entry::Held(held(b"fifteen-bytes-k")))]
     #[case::label(Entry::Held(labelled(b"al@db1\n10.0.0.1:80")))]
