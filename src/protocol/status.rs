@@ -25,7 +25,7 @@
 //! | `uid` | the user it runs as, or ran as, in decimal |
 //! | `since` | when the lock file was written, in seconds since 1970 |
 //! | `file` | the lock file's name, without its directory: no reply ever holds a path |
-//! | `command` | the name of the program, without its path and arguments |
+//! | `command` | the name of the program, without its path and arguments; in parentheses, why a holder has none |
 //!
 //! Words and numbers stand as they are. Text stands in double quotes, with a backslash before a
 //! quote or a backslash in it, and with `?` for everything outside printable ASCII. A key is left out if its value is
@@ -133,8 +133,12 @@ fn line(holder: &Holder) -> String {
     line.0
 }
 
-/// The last part of the first word of a command line.
+/// The last part of the first word of a command line. What stands in parentheses is said by the search for holders, of one
+/// that has no name.
 fn program(command: &str) -> &str {
+    if command.starts_with('(') {
+        return command;
+    }
     let first = command.split(' ').next().unwrap_or_default();
     first.rsplit('/').next().unwrap_or_default()
 }
@@ -220,6 +224,10 @@ mod tests {
     #[case::before_1970(
         but(|it| { it.scheme = Scheme::Open; it.user = None; it.command = None; it.since = Some(UNIX_EPOCH - Duration::from_secs(1)); }),
         "device=\"ttyUSB0\" scheme=open standing=alive pid=1234"
+    )]
+    #[case::without_a_name(
+        but(|it| { it.scheme = Scheme::Flock; it.pid = None; it.user = None; it.since = None; it.command = Some("(a process that is not named)".to_owned()); }),
+        "device=\"ttyUSB0\" scheme=flock standing=alive command=\"(a process that is not named)\""
     )]
     #[case::hostile_text(
         but(|it| { it.scheme = Scheme::Open; it.device = "tty\"\\\u{1b}\u{e9}\r\n213 x".to_owned(); it.user = None; it.since = None; it.pid = None; it.command = Some("/a/b\"c\u{7} -x".to_owned()); }),

@@ -3,8 +3,9 @@
 
 use lfpd::limits::{REPLY_BYTES, STATUS_HOLDERS};
 use rstest::rstest;
-use testbed::{Daemon, Ground, LIMIT, Sandbox, Session, User, own, until};
+use testbed::{Daemon, Ground, LIMIT, Sandbox, Session, User, comes, own, until};
 
+use crate::machine::{codes, daemon, said};
 use crate::wire::Wire;
 
 fn machine() -> Sandbox {
@@ -225,6 +226,43 @@ fn a_service_of_a_whole_machine_sees_all() {
     let is_whole =
         std::fs::read_link("/proc/self/ns/pid").is_ok_and(|it| it.ends_with("pid:[4026531836]"));
     assert_eq!(lines[0].contains(" unseen="), !is_whole, "{}", lines[0]);
+}
+
+/// The reading of a command line may take for ever. It delays no STAT, and no other client of a daemon that watches who opens
+/// ports.
+#[rstest]
+#[ignore = "needs root: tests/run"]
+fn a_process_whose_command_line_cannot_be_read_delays_nobody(
+    #[values(&[][..], &["--watch-opens"])] options: &[&str],
+) {
+    let sandbox = machine();
+    let _daemon = daemon(&sandbox, options);
+    sandbox.shell(User::Root, "mkdir /tmp/stuck").expect(0);
+    let script =
+        "exec 3<>/dev/ttyS7; exec /usr/bin/python3 /run/test/programs/stuck_memory.py /tmp/stuck";
+    let mut holder = sandbox.command("sh").args(["-c", script]).spawn();
+    holder.expect("ready");
+    // Nobody looks at its command line any more, as this test did at the start.
+    holder.type_in("\n");
+    holder.expect("stuck");
+    let pid = holder.pid();
+    // The other thread waits for the address space a moment later.
+    let line = format!("/proc/{pid}/cmdline");
+    let hangs = || sandbox.command("timeout").args(["0.2", "cat", &line]).run().code() == 124;
+    until(LIMIT, || hangs().then_some(())).expect("reading hangs");
+    if options.is_empty() {
+        sandbox.write("/run/lock/LCK..ttyS7", format!("{pid:>10}\n"), 0o644);
+    }
+    let is_locked = || sandbox.locked_by("ttyS7") == Some(pid);
+    assert!(comes(is_locked), "{:?}", sandbox.locks());
+    let sleeper = sandbox.sleeper(User::Root);
+    let lines = format!("stat ttyS7\nstat\nlock ttyS7 {0}\nlock ttyS8 {0}", sleeper.pid());
+    let told = said(&sandbox, User::Root, &lines);
+    let shown = format!("pid={pid} uid=0");
+    let of_it = told.lines().filter(|line| line.contains(&shown));
+    assert!(of_it.clone().count() >= 2, "{told}");
+    assert!(of_it.into_iter().all(|line| line.ends_with(" command=\"python3\"")), "{told}");
+    assert_eq!(codes(&told).last_chunk(), Some(&["450".to_owned(), "200".to_owned()]), "{told}");
 }
 
 /// Only the device shows that the name leads outside.

@@ -15,6 +15,7 @@ mod wire;
 mod exclusive_ports;
 mod extension_pass;
 mod extension_status;
+mod fcntl_locks;
 mod gate;
 mod granted;
 mod holder_identity;
