@@ -351,6 +351,21 @@ fn failures_raise_the_usual_exceptions_and_leave_no_lock() {
     }
 }
 
+/// In the words of the command, so that they are found together.
+#[test]
+#[ignore = "needs root: tests/run"]
+fn a_denial_names_the_group_that_lfp_names() {
+    let sandbox = sandbox();
+    let _daemon = serve(&sandbox);
+    let words = "you may not read and write it; members of its group dialout may";
+    let end = sandbox.command(testbed::LFP).args(["run", "ttyW1", "true"]).user(User::Alice).run();
+    assert!(end.said(words), "{end}");
+    let script =
+        "import lfp_serial\ntry: lfp_serial.lock('/dev/ttyW1')\nexcept Exception as e: print(e)";
+    let end = python(&sandbox, script).user(User::Alice).run();
+    assert_eq!(end.output(), format!("[Errno 13] the service denies it: {words}: '/dev/ttyW1'\n"));
+}
+
 /// The error says where no service listens, and what may be missing.
 #[test]
 #[ignore = "needs root: tests/run"]

@@ -38,6 +38,7 @@ pub fn main() -> ExitCode {
                 eprintln!("configuration error: {text}\nSee dflockd --help.");
             }
             Some(ConfigError::Value(text)) => eprintln!("configuration error: {text}"),
+            Some(ConfigError::InUse(text)) => eprintln!("cannot start: {text}"),
             None => tracing::error!(%err, "server error"),
         }
     }
@@ -90,7 +91,11 @@ fn run(config: Config) -> Result<(), Box<dyn Error>> {
         let signals = Signals::catch()?;
         let listeners = listeners(&config)?;
         #[cfg(feature = "http")]
-        let door = config.http.as_ref().map(|(host, port)| listen(host, *port)).transpose()?;
+        let door = config.http.as_ref();
+        #[cfg(feature = "http")]
+        let door = door.map(|(host, port)| listen(["--http-host", "--http-port"], host, *port));
+        #[cfg(feature = "http")]
+        let door = door.transpose()?;
         for listener in &listeners {
             tracing::info!(addr = listener.name(), "listening");
         }
@@ -259,19 +264,41 @@ fn settings(config: &Config) -> Result<Settings, ConfigError> {
     settings.tls = tls(config)?;
     #[cfg(feature = "etcd")]
     if let Some(etcd) = &config.etcd {
-        settings.etcd = Some(leases_etcd::Settings::open(etcd).map_err(cannot("etcd"))?);
+        let opened = leases_etcd::Settings::open(etcd);
+        settings.etcd = Some(opened.map_err(|err| cannot(etcd_option(etcd, &err))(err))?);
         // The unit may name a state directory, which is not used with etcd.
         return Ok(settings);
     }
     if let Some(path) = &config.state_dir {
-        let state = StateDir::open(path, config.state_sync).map_err(cannot(path.display()))?;
+        let state = StateDir::open(path, config.state_sync);
+        let state = state.map_err(cannot(format!("--state-dir {}", path.display())))?;
         settings.state = Some(Arc::new(state));
     }
     Ok(settings)
 }
 
+/// The option whose file an error names.
+#[cfg(feature = "etcd")]
+fn etcd_option(options: &leases_etcd::EtcdOptions, err: &io::Error) -> &'static str {
+    let tls = options.tls.as_ref();
+    let identity = tls.and_then(|tls| tls.identity.as_ref());
+    let files = [
+        ("--etcd-ca", tls.map(|tls| &tls.authority)),
+        ("--etcd-cert", identity.map(|(cert, _)| cert)),
+        ("--etcd-key", identity.map(|(_, key)| key)),
+        ("--etcd-password-file", options.user.as_ref().map(|user| &user.password_file)),
+    ];
+    let said = err.to_string();
+    let is_named =
+        |file: Option<&PathBuf>| file.is_some_and(|it| said.starts_with(&*it.to_string_lossy()));
+    let found = files.into_iter().find(|(_, file)| is_named(*file));
+    found.map_or("--etcd-endpoints", |(option, _)| option)
+}
+
 fn tls(config: &Config) -> Result<Option<Tls>, ConfigError> {
-    let load = |(cert, key): &(PathBuf, PathBuf)| Tls::load(cert, key).map_err(cannot("TLS"));
+    let load = |(cert, key): &(PathBuf, PathBuf)| {
+        Tls::load(cert, key).map_err(cannot("--tls-cert and --tls-key"))
+    };
     config.tls.as_ref().map(load).transpose()
 }
 
@@ -284,25 +311,27 @@ fn access(config: &Config) -> Result<Access, ConfigError> {
     let full = match &config.auth {
         None => Vec::new(),
         Some(Secret::Text(text)) => vec![text.clone()],
-        Some(Secret::File(path)) => secrets(Some(path), secret)?,
+        Some(Secret::File(path)) => secrets("--auth-token-file", Some(path), secret)?,
     };
     Ok(Access {
         full,
-        prefixes: secrets(config.auth_prefix_file.as_ref(), prefix)?,
-        admin: secrets(config.admin_token_file.as_ref(), secret)?,
-        metrics: secrets(config.metrics_token_file.as_ref(), secret)?,
+        prefixes: secrets("--auth-prefix-file", config.auth_prefix_file.as_ref(), prefix)?,
+        admin: secrets("--admin-token-file", config.admin_token_file.as_ref(), secret)?,
+        metrics: secrets("--metrics-token-file", config.metrics_token_file.as_ref(), secret)?,
     })
 }
 
 /// The lines of a file of secrets, without empty ones. A file without secrets is refused, because an administrator
 /// who names a file wants authentication.
 fn secrets<T>(
+    option: &str,
     path: Option<&PathBuf>,
     of_line: impl Fn(&str) -> Option<T>,
 ) -> Result<Vec<T>, ConfigError> {
     let Some(path) = path else { return Ok(Vec::new()) };
-    let wrong = |what| ConfigError::Value(format!("{}: {what}", path.display()));
-    let text = std::fs::read_to_string(path).map_err(cannot(path.display()))?;
+    let name = format!("{option} {}", path.display());
+    let wrong = |what| ConfigError::Value(format!("{name}: {what}"));
+    let text = std::fs::read_to_string(path).map_err(cannot(&name))?;
     let mut secrets = Vec::new();
     for line in text.lines() {
         if let Some(line) = check_secret(line)? {
@@ -321,20 +350,34 @@ fn secrets<T>(
 fn listeners(config: &Config) -> Result<Vec<Listener>, ConfigError> {
     let mut listeners = inherited()?;
     if listeners.is_empty() {
-        listeners.push(listen(&config.host, config.port)?);
+        listeners.push(listen(["--host", "--port"], &config.host, config.port)?);
     } else if config.address_named {
         tracing::warn!("sockets are passed by the service manager: --host and --port are not used");
     }
     if let Some(path) = &config.unix_socket {
-        let name = format!("listen {}", path.display());
-        listeners.push(bind_unix(path).and_then(Listener::from_unix).map_err(cannot(name))?);
+        let name = format!("--unix-socket {}", path.display());
+        let in_use = format!("{name}: another program listens there, perhaps another dflockd");
+        let bound = bind_unix(path).and_then(Listener::from_unix);
+        let why = |err: io::Error| {
+            let is_in_use = err.kind() == ErrorKind::AddrInUse;
+            if is_in_use { ConfigError::InUse(in_use) } else { cannot(name)(err) }
+        };
+        listeners.push(bound.map_err(why)?);
     }
     Ok(listeners)
 }
 
-fn listen(host: &str, port: u16) -> Result<Listener, ConfigError> {
-    let bound = bind(host, port).and_then(Listener::from_tcp);
-    bound.map_err(cannot(format!("listen {host}:{port}")))
+/// `options` name the host and the port.
+fn listen(options: [&str; 2], host: &str, port: u16) -> Result<Listener, ConfigError> {
+    let [of_host, of_port] = options;
+    bind(host, port).and_then(Listener::from_tcp).map_err(|err| {
+        if err.kind() != ErrorKind::AddrInUse {
+            return cannot(format!("{of_host} and {of_port}: listen {host}:{port}"))(err);
+        }
+        ConfigError::InUse(format!(
+            "another program listens on {host}:{port}, perhaps another dflockd: end it, or choose another {of_port}"
+        ))
+    })
 }
 
 /// An empty name means every address, as in the reference.

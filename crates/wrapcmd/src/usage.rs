@@ -29,6 +29,8 @@ pub fn parse(
     matches.map_err(|error| {
         if error.kind() == ErrorKind::UnknownArgument {
             with_tip_for_option(error, &program, words)
+        } else if error.kind() == ErrorKind::TooManyValues {
+            with_tip_for_value(error)
         } else {
             with_tip(error, &program, elsewhere)
         }
@@ -72,9 +74,26 @@ fn are_suggested(error: &clap::Error, commands: &[String]) -> bool {
     }
 }
 
+/// `--shared=false`: an option that takes no value.
+fn with_tip_for_value(mut error: clap::Error) -> clap::Error {
+    let text = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.clone()),
+        Some(_) | None => None,
+    };
+    let (option, value) = (text(ContextKind::InvalidArg), text(ContextKind::InvalidValue));
+    if let Some((option, value)) = option.zip(value) {
+        let tip = match value.to_ascii_lowercase().as_str() {
+            "false" | "no" | "off" | "0" => format!("'{option}' takes no value: leave it out"),
+            _ => format!("'{option}' takes no value: write it alone"),
+        };
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+    }
+    error
+}
+
 /// Options of `flock(1)`, `lockfile(1)`, `sem(1)`, and of our other commands; an option that a command of ours has; and
 /// the tip that its users get. The first row counts.
-const OPTIONS_ELSEWHERE: [(&[&str], &str, &str); 18] = [
+const OPTIONS_ELSEWHERE: [(&[&str], &str, &str); 20] = [
     (NO_WAIT, "nonblock", "the option for this is '--nonblock'"),
     (NO_WAIT, "timeout", "the option for this is '--timeout 0'"),
     (&["-w", "-W", "--wait", "-r", "--retries"], "timeout", "the option for this is '--timeout'"),
@@ -88,16 +107,23 @@ const OPTIONS_ELSEWHERE: [(&[&str], &str, &str); 18] = [
     ),
     (&["-c", "--command"], "COMMAND", "a line for a shell is run by the command: sh -c LINE"),
     (&["-F"], "no-fork", "the option for this is '--no-fork'"),
+    (
+        &["-F", "--no-fork"],
+        "COMMAND",
+        "no option is needed: signals reach COMMAND, and its exit code is passed on",
+    ),
+    (&["-u", "--unlock"], "COMMAND", "no option is needed: the lock ends when COMMAND ends"),
     (&["-f"], "force", "the option for this is '--force'"),
     (&["-s"], "shared", "the option for this is '--shared'"),
-    (&["-j", "--jobs", "--limit", "--slots"], "slots", "the option for this is '--slots'"),
-    (&["-j", "--jobs", "--limit", "--slots"], "limit", "the option for this is '--limit'"),
+    (SLOTS, "slots", "the option for this is '--slots', with the number of all slots"),
+    (SLOTS, "limit", "the option for this is '--limit', with the number of all slots"),
     (SEVERAL, "also", "the option for this is '--also'"),
     (SEVERAL, "key", "the option for this is '--key'"),
     (SEVERAL, "with", "the option for this is '--with'"),
     (&["--name"], "tag", "the option for this is '--tag'"),
     (&["--tag"], "name", "the option for this is '--name'"),
 ];
+const SLOTS: &[&str] = &["-j", "--jobs", "--limit", "--slots", "--slot"];
 const SEVERAL: &[&str] = &["--also", "--key", "--with"];
 const NO_WAIT: &[&str] = &["-n", "--nb", "--nonblock", "--non-block", "--nowait", "--no-wait"];
 const ALONE: &[&str] = &["-x", "-e", "--exclusive"];
@@ -368,6 +394,14 @@ mod tests {
     #[case::nothing("hold", "a command is missing, see --help")]
     #[case::nothing_but_an_option("hold --json", "a command is missing, see --help")]
     #[case::operand("hold run", "the following required arguments were not provided: <what>")]
+    #[case::no_value(
+        "hold run --verbose=false it make",
+        "unexpected value 'false' for '--verbose' found; no more were expected; '--verbose' takes no value: leave it out"
+    )]
+    #[case::no_value_either(
+        "hold run --verbose=True it make",
+        "unexpected value 'True' for '--verbose' found; no more were expected; '--verbose' takes no value: write it alone"
+    )]
     #[case::negative(
         "hold run --timeout -1 it make",
         "invalid value '-1' for '--timeout <timeout>': -1 is not in 0..=255"

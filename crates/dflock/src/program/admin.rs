@@ -83,7 +83,7 @@ impl Door<'_> {
         };
         let server = ServerAddress::Tcp { host: host.clone(), port: self.admin.http_port };
         let file = self.admin.admin_token_file.as_deref();
-        let Some(secret) = reach::token(file, "DFLOCK_ADMIN_TOKEN")? else {
+        let Some(secret) = reach::token("--admin-token-file", file, "DFLOCK_ADMIN_TOKEN")? else {
             let words = "give --admin-token-file or DFLOCK_ADMIN_TOKEN";
             return Err(Failure::Settings(words.to_owned()));
         };

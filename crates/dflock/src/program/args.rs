@@ -168,7 +168,7 @@ pub(super) struct Terms {
     #[arg(long, conflicts_with = "limit")]
     pub(super) shared: bool,
     /// A semaphore of this many slots instead of a lock.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", value_parser = slots)]
     pub(super) limit: Option<u32>,
     /// The name of this holder in `dflock stats --long` and on the server's page, instead of user, host,
     /// process id and the command without its arguments.
@@ -329,7 +329,7 @@ pub(super) struct Bench {
     pub(super) depth: u32,
     /// Semaphores of this many slots; 1: locks.
     #[arg(long, value_name = "N", default_value = "1",
-          value_parser = clap::value_parser!(u32).range(1..))]
+          value_parser = slots)]
     pub(super) limit: u32,
     /// Shared locks: all connections are readers, and hold a key together.
     #[arg(long, conflicts_with = "limit")]
@@ -371,6 +371,11 @@ fn seconds(text: &str) -> Result<u32, String> {
 fn some_seconds(text: &str) -> Result<u32, String> {
     let count = seconds(text).ok().filter(|count| *count > 0);
     count.ok_or_else(|| format!("needs a whole number of seconds, 1 to {}", u32::MAX))
+}
+
+fn slots(text: &str) -> Result<u32, String> {
+    let count = text.parse().ok().filter(|count| *count > 0);
+    count.ok_or_else(|| format!("needs a number of slots, 1 to {}", u32::MAX))
 }
 
 fn patience(text: &str) -> Result<u32, String> {

@@ -106,7 +106,11 @@ pub(super) fn settings(reach: &Reach) -> Result<Settings, Failure> {
     let patience = seconds(reach.patience);
     Ok(Settings {
         servers: servers(reach),
-        auth_token: token(reach.auth_token_file.as_deref(), "DFLOCK_AUTH_TOKEN")?,
+        auth_token: token(
+            "--auth-token-file",
+            reach.auth_token_file.as_deref(),
+            "DFLOCK_AUTH_TOKEN",
+        )?,
         trusts_fences: reach.trust_fences,
         tls: tls(reach)?,
         connect_limit: patience,
@@ -125,10 +129,14 @@ fn servers(reach: &Reach) -> Servers {
     }
 }
 
-/// The file beats the environment: a file is named on purpose.
-pub(super) fn token(file: Option<&Path>, variable: &str) -> Result<Option<Vec<u8>>, Failure> {
+/// The file, which `option` names, beats the environment: a file is named on purpose.
+pub(super) fn token(
+    option: &str,
+    file: Option<&Path>,
+    variable: &str,
+) -> Result<Option<Vec<u8>>, Failure> {
     let bytes = match file {
-        Some(path) => read_token(path)?,
+        Some(path) => read_token(option, path)?,
         None => match std::env::var_os(variable).filter(|token| !token.is_empty()) {
             Some(token) => bytes(&token)?.to_vec(),
             None => return Ok(None),
@@ -136,12 +144,21 @@ pub(super) fn token(file: Option<&Path>, variable: &str) -> Result<Option<Vec<u8
     };
     let token = bytes.trim_ascii();
     if token.is_empty() {
-        return Err(Failure::Settings("the auth token is empty".to_owned()));
+        return Err(Failure::Settings(format!(
+            "{}: the token is empty",
+            from(option, file, variable)
+        )));
     }
     if token.contains(&b'\n') || token.contains(&b'\r') {
-        return Err(Failure::Settings("the auth token has more than one line".to_owned()));
+        let place = from(option, file, variable);
+        return Err(Failure::Settings(format!("{place}: the token has more than one line")));
     }
     Ok(Some(token.to_vec()))
+}
+
+/// Where a token comes from.
+fn from(option: &str, file: Option<&Path>, variable: &str) -> String {
+    file.map_or_else(|| variable.to_owned(), |path| format!("{option} {}", path.display()))
 }
 
 /// What was typed, as the server is to have it.
@@ -155,14 +172,15 @@ pub(super) fn key(argument: &OsStr) -> Result<Key, Failure> {
     Ok(Key::new(bytes(argument)?).map_err(ClientError::Term)?)
 }
 
-fn read_token(path: &Path) -> Result<Vec<u8>, Failure> {
+fn read_token(option: &str, path: &Path) -> Result<Vec<u8>, Failure> {
+    let failed = |what| Failure::Settings(format!("{option} {}: {what}", path.display()));
     let mut bytes = Vec::new();
     let outcome =
         File::open(path).and_then(|file| file.take(MAX_TOKEN_BYTES + 1).read_to_end(&mut bytes));
     match outcome {
-        Err(error) => Err(Failure::Settings(format!("{}: {error}", path.display()))),
+        Err(error) => Err(failed(error.to_string())),
         Ok(_) if bytes.len() as u64 > MAX_TOKEN_BYTES => {
-            Err(Failure::Settings(format!("{}: too long for a token", path.display())))
+            Err(failed("too long for a token".to_owned()))
         }
         Ok(_) => Ok(bytes),
     }
@@ -173,5 +191,9 @@ pub(super) fn tls(reach: &Reach) -> Result<Option<Tls>, Failure> {
         return Ok(None);
     }
     let roots = reach.tls_ca.clone().map_or(TlsRoots::System, TlsRoots::File);
-    Ok(Some(Tls::new(&roots, reach.tls_name.clone())?))
+    let named = |error| match (&reach.tls_ca, error) {
+        (Some(_), ClientError::Tls(what)) => Failure::Settings(format!("--tls-ca {what}")),
+        (_, error) => error.into(),
+    };
+    Ok(Some(Tls::new(&roots, reach.tls_name.clone()).map_err(named)?))
 }

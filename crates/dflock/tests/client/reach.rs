@@ -258,6 +258,30 @@ fn tls(#[case] options: &[&str], #[case] code: i32, #[case] words: &str) {
     assert!(end.err.contains(words) && !end.err.contains("Error("), "{end:?}");
 }
 
+/// The message names the option and its right form.
+#[rstest]
+#[case::slots(&["run", "k", "--slots", "2", "true"], 64, "the option for this is '--limit', with the number of all slots")]
+#[case::slot(&["run", "k", "--slot", "2", "true"], 64, "the option for this is '--limit'")]
+#[case::no_slots(&["run", "k", "--limit", "0", "true"], 64, "'--limit <N>': needs a number of slots, 1 to 4294967295")]
+#[case::minus_slots(&["run", "k", "--limit", "-1", "true"], 64, "'--limit <N>': needs a number of slots, 1 to")]
+#[case::switch(&["--tls=false", "ping"], 64, "'--tls' takes no value: leave it out")]
+#[case::switch_of_run(&["run", "k", "--shared=no", "true"], 64, "'--shared' takes no value: leave it out")]
+#[case::no_token_file(&["ping", "--auth-token-file", "/nowhere"], 78, "dflock: --auth-token-file /nowhere: No such file")]
+#[case::empty_token_file(&["ping", "--auth-token-file", "/dev/null"], 78, "--auth-token-file /dev/null: the token is empty")]
+#[case::no_admin_file(&["kick", "1", "--admin-token-file", "/nowhere"], 78, "--admin-token-file /nowhere: No such")]
+#[case::no_certificates(&["ping", "--tls-ca", "/nowhere"], 78, "dflock: --tls-ca /nowhere: No such file")]
+fn a_wrong_option_is_named(#[case] words: &[&str], #[case] code: i32, #[case] said: &str) {
+    let end = run(&mut bare(words));
+    assert_eq!((end.code, &*end.out), (code, ""), "{end:?}");
+    assert!(end.err.contains(said), "{end:?}");
+    let end = run(&mut bare(&[&["--json"], words].concat()));
+    assert!(end.code == code && end.err.is_empty(), "{end:?}");
+    let object: serde_json::Value = serde_json::from_str(&end.out).unwrap();
+    let word = if code == 64 { "usage" } else { "settings" };
+    assert_eq!(object["error"], word);
+    assert!(object["message"].is_string());
+}
+
 /// What is wrong with a file is said in words, and which file it is.
 #[rstest]
 #[case::something_else("hello\n", "no trusted certificate found")]
@@ -273,7 +297,7 @@ fn a_file_of_certificates(#[case] content: &str, #[case] words: &str) {
     let path = file.path().to_str().unwrap();
     let end = run(&mut bare(&["ping", "--tls-ca", path]));
     assert_eq!(end.code, 78, "{end:?}");
-    assert!(end.err.starts_with(&format!("dflock: TLS: {path}: ")), "{end:?}");
+    assert!(end.err.starts_with(&format!("dflock: --tls-ca {path}: ")), "{end:?}");
     assert!(end.err.contains(words) && !end.err.contains('['), "{end:?}");
 }
 

@@ -150,9 +150,21 @@ pub(super) fn read(arguments: &[String]) -> Result<Option<Given>, ConfigError> {
         *place = Some(value);
     }
     match words.next() {
-        Some(word) => Err(ConfigError::Usage(format!("unexpected argument: {word}"))),
+        Some(word) => {
+            let tip = separate_switch(arguments, word).unwrap_or_default();
+            Err(ConfigError::Usage(format!("unexpected argument: {word}{tip}")))
+        }
         None => Ok(Some(given)),
     }
+}
+
+/// The tip for `--debug false`, whose value must be joined.
+fn separate_switch(arguments: &[String], word: &String) -> Option<String> {
+    switch(word)?;
+    let before = arguments.iter().zip(arguments.iter().skip(1)).find(|(_, next)| *next == word)?.0;
+    let flag = FLAGS.iter().find(|flag| before.trim_start_matches('-') == flag.name)?;
+    let is_switch = flag.kind == Kind::Switch;
+    is_switch.then(|| format!("\ntip: write --{}={word}", flag.name))
 }
 
 /// The flag that a mistyped name may mean.
@@ -178,7 +190,11 @@ fn check_syntax(flag: &Flag, value: &str) -> Result<(), ConfigError> {
         return Ok(());
     }
     let name = flag.name;
-    Err(ConfigError::Usage(format!("invalid value {value:?} for flag -{name}: parse error")))
+    let needed = match flag.kind {
+        Kind::Switch => format!("true or false, as in --{name}=false"),
+        Kind::Text | Kind::Number(_) | Kind::Port => "a whole number".to_owned(),
+    };
+    Err(ConfigError::Usage(format!("invalid value {value:?} for flag -{name}: needs {needed}")))
 }
 
 /// A number as Go's flag package reads it: a base prefix is allowed.

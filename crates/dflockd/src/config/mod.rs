@@ -76,12 +76,14 @@ pub(crate) enum ConfigError {
     Usage(String),
     /// A value is invalid.
     Value(String),
+    /// The configuration may be right, but another program has the place.
+    InUse(String),
 }
 
 impl std::fmt::Display for ConfigError {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Usage(text) | Self::Value(text) => out.write_str(text),
+            Self::Usage(text) | Self::Value(text) | Self::InUse(text) => out.write_str(text),
         }
     }
 }

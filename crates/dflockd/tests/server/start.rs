@@ -58,7 +58,7 @@ const CERT: &str = include_str!("tls/cert.pem");
 #[case::http_port_too_high(&["--http-port", "65536"], "--http-port must be 0 to 65535")]
 #[case::no_such_http_host(
     &["--port", "0", "--http-port", "1", "--http-host", "256.256.256.256"],
-    "listen 256.256.256.256:1"
+    "--http-host and --http-port: listen 256.256.256.256:1"
 )]
 #[case::zero_lease(&["--default-lease-ttl", "0"], "configuration error: --default-lease-ttl must be > 0")]
 #[case::zero_sweep(&["--lease-sweep-interval", "0"], "--lease-sweep-interval must be > 0")]
@@ -73,24 +73,39 @@ const CERT: &str = include_str!("tls/cert.pem");
 #[case::endless_timeout(&["--read-timeout=9223372037"], "--read-timeout must be <= 9223372036")]
 #[case::cert_alone(&["--tls-cert", "x"], "both --tls-cert and --tls-key must be provided together")]
 #[case::key_alone(&["--tls-key", "x"], "both --tls-cert and --tls-key must be provided together")]
-#[case::no_such_cert(&["--tls-cert", "/nowhere", "--tls-key", "/nowhere"], "/nowhere")]
+#[case::no_such_cert(
+    &["--tls-cert", "/nowhere", "--tls-key", "/nowhere"],
+    "--tls-cert and --tls-key: /nowhere: No such file"
+)]
+#[case::switch_apart(&["--debug", "false"], "unexpected argument: false\ntip: write --debug=false\n")]
+#[case::switch_wrong(&["--debug=maybe"], "needs true or false, as in --debug=false")]
+#[case::no_whole_number(&["--max-locks", "many"], "-max-locks: needs a whole number")]
+#[case::no_state_directory(&["--state-dir", "/dev/null/x"], "--state-dir /dev/null/x: ")]
+#[case::no_socket_directory(&["--unix-socket", "/nowhere/x"], "--unix-socket /nowhere/x: ")]
+#[case::no_such_prefixes(&["--auth-prefix-file", "/nowhere"], "--auth-prefix-file /nowhere: No such file")]
+#[case::no_such_admin(&["--admin-token-file", "/nowhere"], "--admin-token-file /nowhere: No such file")]
+#[case::no_such_metrics(&["--metrics-token-file", "/nowhere"], "--metrics-token-file /nowhere: No such")]
 #[case::sync_without_state(&["--state-sync"], "--state-sync needs --state-dir")]
 #[case::absent_option(&["--http-max-sessions", "9"], "there are no HTTP sessions here; leave it out")]
 #[case::a_word_too_many(&["--port", "0", "more"], "unexpected argument: more")]
-#[case::no_such_secret(&["--auth-token-file", "/nowhere"], "/nowhere")]
+#[case::no_such_secret(&["--auth-token-file", "/nowhere"], "--auth-token-file /nowhere: No such file")]
 #[case::empty_secret(&["--auth-token-file", "/dev/null"], "contains no auth token")]
 #[case::newline_in_secret(&["--auth-token", "a\nb"], "must not contain a newline")]
-#[case::no_such_host(&["--host", "256.256.256.256", "--port", "0"], "listen 256.256.256.256")]
+#[case::no_such_host(
+    &["--host", "256.256.256.256", "--port", "0"],
+    "--host and --port: listen 256.256.256.256"
+)]
 #[case::no_such_store(&["--store", "redis"], "--store must be memory or etcd")]
 #[case::no_endpoint(&["--store=etcd", "--etcd-endpoints", " , "], "--etcd-endpoints must name")]
 #[case::https(&["--store=etcd", "--etcd-endpoints", "https://a:1"], "https needs --etcd-ca")]
-#[case::no_address(&["--store=etcd", "--etcd-endpoints", "not an address"], "etcd")]
+#[case::no_address(&["--store=etcd", "--etcd-endpoints", "not an address"], "--etcd-endpoints: ")]
 #[case::etcd_cert_alone(&["--store=etcd", "--etcd-cert", "c"], "--etcd-cert and --etcd-key")]
 #[case::no_ca(&["--store=etcd", "--etcd-cert", "c", "--etcd-key", "k"], "--etcd-cert needs --etcd-ca")]
-#[case::no_such_ca(&["--store=etcd", "--etcd-ca", "/nowhere"], "/nowhere")]
+#[case::no_such_ca(&["--store=etcd", "--etcd-ca", "/nowhere"], "--etcd-ca: /nowhere: No such")]
 #[case::user_alone(&["--store=etcd", "--etcd-user", "u"], "--etcd-user and --etcd-password-file")]
 #[case::no_such_password(
-    &["--store=etcd", "--etcd-user", "u", "--etcd-password-file", "/nowhere"], "/nowhere"
+    &["--store=etcd", "--etcd-user", "u", "--etcd-password-file", "/nowhere"],
+    "--etcd-password-file: /nowhere: No such"
 )]
 #[case::no_prefix(&["--store=etcd", "--etcd-prefix="], "--etcd-prefix")]
 fn a_bad_configuration_ends_with_one(#[case] arguments: &[&str], #[case] message: &str) {
@@ -153,6 +168,7 @@ fn a_server_for_other_machines_warns_without_a_secret(
     assert_eq!(daemon.log().iter().filter(|line| line.contains(TEXT)).count(), lines);
 }
 
+/// The configuration may be right: another program has the place.
 #[rstest]
 #[case::of_locks(&["--port"])]
 #[case::of_http(&["--port", "0", "--http-port"])]
@@ -162,7 +178,24 @@ fn a_taken_port_ends_it_with_one(#[case] options: &[&str]) {
     let output = output(&[options, &[&port]].concat());
     assert_eq!(output.status.code(), Some(1));
     let stderr = String::from_utf8(output.stderr).unwrap();
-    assert!(stderr.contains(&format!("listen 127.0.0.1:{port}: ")), "{stderr}");
+    let want = format!(
+        "cannot start: another program listens on 127.0.0.1:{port}, perhaps another dflockd: end it, or choose \
+         another {}\n",
+        options[options.len() - 1]
+    );
+    assert!(stderr.ends_with(&want) && !stderr.contains("configuration"), "{stderr}");
+}
+
+#[test]
+fn a_taken_socket_ends_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("s");
+    let _taken = UnixListener::bind(&path).unwrap();
+    let path = path.to_str().unwrap();
+    let output = output(&["--port", "0", "--unix-socket", path]);
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    let want = format!("cannot start: --unix-socket {path}: another program listens there");
+    assert!(stderr.contains(&want), "{stderr}");
 }
 
 /// The manual page and the table of options say the same.

@@ -15,7 +15,7 @@ use super::arguments::{
     self, Acquire, Arguments, Command, Form, HolderArguments, List, Lock, Release, Run, Taking,
     Try, Wait,
 };
-use super::outcome::{HEADER, Outcome, exit};
+use super::outcome::{HEADER, Outcome, exit, failed};
 use super::run::Began;
 use super::telling::{Verbosity, teller};
 use super::{caller, complain, holder, run, signals, warn};
@@ -58,9 +58,7 @@ pub(crate) fn fail_in_json(kind: &str, message: &str) {
 }
 
 pub(crate) fn failure_in_json(kind: &str, message: &str) -> String {
-    let members =
-        vec![("status", "failed".into()), ("type", kind.into()), ("message", message.into())];
-    Value::Object(members).compact() + "\n"
+    Value::Object(failed(kind, message.to_owned())).compact() + "\n"
 }
 
 /// Options that contradict each other.
@@ -70,6 +68,16 @@ fn wrong_usage(form: Form, message: &str) -> End {
         Form::Json => fail_in_json("USAGE", message),
     }
     End::Code(exit::USAGE)
+}
+
+fn no_such_slot(slot: Slots, slots: Slots) -> String {
+    let (slot, slots) = (slot.count(), slots.count());
+    if slots == 1 {
+        return format!(
+            "--slot needs --slots, the number of all slots, as in --slots 4 --slot {slot}"
+        );
+    }
+    format!("--slot {slot}: there are {slots} slots (--slots {slots}); choose one of 1 to {slots}")
 }
 
 /// Users of a counting semaphore must agree on its slots: warns of a lock that only a user with another
@@ -131,10 +139,14 @@ fn perform_command(command: Command, form: Form, began: Option<Began>) -> End {
         Command::Release(words) => {
             let lock = &words.lock;
             if words.force && words.slot.is_none() && lock.slots.count() > 1 {
-                return wrong_usage(form, "--force releases one file: name it with --slot");
+                let message =
+                    "--force releases one slot: name it, as in --slots 4 --slot 2 --force";
+                return wrong_usage(form, message);
             }
-            if words.slot.is_some_and(|slot| slot > lock.slots || lock.slots == Slots::ONE) {
-                return wrong_usage(form, "--slot needs a number from 1 to that of --slots");
+            if let Some(slot) =
+                words.slot.filter(|slot| *slot > lock.slots || lock.slots == Slots::ONE)
+            {
+                return wrong_usage(form, &no_such_slot(slot, lock.slots));
             }
             signals::hold_off();
             report(&lock.path, form, release(&words))
@@ -335,7 +347,7 @@ fn report_failure(path: &Path, form: Form, error: &Error) -> End {
         Form::Text | Form::Quiet if matches!(error, Error::Interrupted { .. }) => {}
         Form::Text | Form::Quiet => complain(&format!("sema: {}\n", error.sentence(path, ""))),
         Form::Json => {
-            let value = Value::Object(error.members(error.sentence(path, "")));
+            let value = Value::Object(error.json_members(error.sentence(path, "")));
             written("sema", print(&(value.compact() + "\n")));
         }
     }

@@ -181,6 +181,16 @@ fn listed(lock: &Listed) -> Value {
     Value::Object(members)
 }
 
+/// A failure in JSON: `error` and `message` as in all our commands, beside what the original tool has.
+pub(crate) fn failed(kind: &str, message: String) -> Members {
+    vec![
+        ("status", "failed".into()),
+        ("type", kind.into()),
+        ("error", Value::Text(kind.to_ascii_lowercase())),
+        ("message", Value::Text(message)),
+    ]
+}
+
 /// What [`table`] has in its columns, for a person at a terminal.
 pub(crate) const HEADER: &str = "name\tpid\tholder\tlock\tseconds\ttag\n";
 
@@ -301,6 +311,12 @@ impl Error {
             members.push(("lockedSince", Value::Number(info.timestamp())));
         }
         members
+    }
+
+    /// The same for JSON, with the members that failures of all our commands have (docs/conventions.md).
+    pub(crate) fn json_members(&self, message: String) -> Members {
+        let ours = self.members(String::new()).into_iter().skip(3);
+        failed(self.class().1, message).into_iter().chain(ours).collect()
     }
 
     /// What happened to which lock. `path` is what the lock is called on the command line, and `begin` comes before

@@ -135,4 +135,9 @@ fn failures(#[case] error: Error, #[case] code: u8, #[case] kind: &str) {
     assert_eq!(error.exit_code(), code);
     let text = lines(&error.members("m".to_owned()));
     assert!(text.starts_with(&format!("status: failed\ntype: {kind}\nmessage: m\n")), "{text}");
+    let word = kind.to_ascii_lowercase();
+    let json = format!(r#"{{"status":"failed","type":"{kind}","error":"{word}","message":"m""#);
+    let object = Value::Object(error.json_members("m".to_owned())).compact();
+    assert!(object.starts_with(&json), "{object}");
+    assert_eq!(object.contains("holderPid"), text.contains("holderPid"));
 }

@@ -81,7 +81,58 @@ fn a_message_names_what_is_in_the_way_of_what_was_named() {
 #[case::bad_timeout("sema acquire b --timeout soon", 64, "")]
 #[case::bad_slots("sema try b --slots 0", 64, "")]
 #[case::dead_holder("sema try b --pid 4194305", 64, "")]
-#[case::force_with_slots("sema release b --force --slots 2", 64, "")]
+#[case::force_with_slots(
+    "sema release b --force --slots 2",
+    64,
+    "--force releases one slot: name it, as in --slots 4 --slot 2 --force"
+)]
+#[case::slot_without_slots(
+    "sema release b --slot 3",
+    64,
+    "--slot needs --slots, the number of all slots, as in --slots 4 --slot 3"
+)]
+#[case::slot_beyond_slots(
+    "sema release b --slots 2 --slot 3",
+    64,
+    "--slot 3: there are 2 slots (--slots 2); choose one of 1 to 2"
+)]
+#[case::slot_for_slots("sema try b --slot 2", 64, "the option for this is '--slots'")]
+#[case::limit_for_slots("sema run b --limit 2 true", 64, "the option for this is '--slots'")]
+#[case::switch_with_a_value(
+    "sema try b --shared=false",
+    64,
+    "'--shared' takes no value: leave it out"
+)]
+#[case::switch_with_true(
+    "sema try b --shared=true",
+    64,
+    "'--shared' takes no value: write it alone"
+)]
+#[case::no_fork_of_flock(
+    "sema run b -F true",
+    64,
+    "no option is needed: signals reach COMMAND, and its exit code is"
+)]
+#[case::no_fork_spelled_out(
+    "sema run b --no-fork true",
+    64,
+    "no option is needed: signals reach COMMAND"
+)]
+#[case::unlock_of_flock(
+    "sema run b -u true",
+    64,
+    "no option is needed: the lock ends when COMMAND ends"
+)]
+#[case::unlock_spelled_out(
+    "sema run b --unlock true",
+    64,
+    "no option is needed: the lock ends when"
+)]
+#[case::close_of_flock(
+    "sema run b --close true",
+    64,
+    "no option is needed: what COMMAND starts does not hold the lock"
+)]
 #[case::run_without_command("sema run b", 64, "")]
 #[case::run_with_both("sema run -n -w 1 b true", 64, "")]
 #[case::run_shared_slots("sema run -s --slots 2 b true", 64, "")]
@@ -694,7 +745,7 @@ fn a_directory_is_listed_and_cleaned_whole() {
 #[case::command(&["lock", "a", "--json"], 64, "USAGE", "unrecognized subcommand 'lock'; the command for this is 'sema acquire'")]
 #[case::nothing_to_run(&["run", "a", "--json"], 64, "USAGE", "the following required arguments were not provided: <COMMAND>...")]
 #[case::contradiction(&["try", "a", "--json", "--shared", "--slots", "2"], 64, "USAGE", "--shared and --slots cannot be used together")]
-#[case::slot(&["release", "a", "--json", "--slot", "2"], 64, "USAGE", "--slot needs a number from 1 to that of --slots")]
+#[case::slot(&["release", "a", "--json", "--slot", "2"], 64, "USAGE", "--slot needs --slots, the number of all slots, as in --slots 4 --slot 2")]
 #[case::no_such_command(&["run", "a", "--json", "no-such-command"], 127, "NOT_FOUND", "no-such-command: command not found")]
 #[case::not_executable(&["run", "a", "--json", "/dev/null"], 126, "NOT_EXECUTABLE", "/dev/null: Permission denied")]
 fn every_failure_is_one_object(
@@ -704,8 +755,10 @@ fn every_failure_is_one_object(
     #[case] message: &str,
 ) {
     let ran = Scratch::new().sema(words);
-    let object =
-        format!("{{\"status\":\"failed\",\"type\":\"{kind}\",\"message\":\"{message}\"}}\n");
+    let word = kind.to_ascii_lowercase();
+    let object = format!(
+        "{{\"status\":\"failed\",\"type\":\"{kind}\",\"error\":\"{word}\",\"message\":\"{message}\"}}\n"
+    );
     assert_eq!((ran.code, &*ran.out, &*ran.err), (code, &*object, ""));
 }
 

@@ -13,6 +13,7 @@ For asyncio, see `lfp_serial.aio`.
 from __future__ import annotations
 
 import errno
+import grp
 import json
 import math
 import os
@@ -63,6 +64,21 @@ def user_name(uid: Optional[str]) -> Optional[str]:
         return uid
 
 
+def closed_to_this_user(device: Device) -> Optional[str]:
+    """The reason, in the words of the command `lfp`, if this user may not open the port; it names the group that may."""
+    try:
+        if os.access(device, os.R_OK | os.W_OK, effective_ids=True):
+            return None
+        gid = os.stat(device).st_gid
+    except (OSError, ValueError):
+        return None
+    try:
+        group = grp.getgrgid(gid).gr_name
+    except KeyError:
+        group = str(gid)
+    return f"the service denies it: you may not read and write it; members of its group {group} may"
+
+
 class Busy(OSError):
     """Another process has the port; `holders` names it, as far as the service can see."""
 
@@ -76,7 +92,8 @@ class Denied(PermissionError):
     """The service refuses this port: it does not exist, or this user may not open it."""
 
     def __init__(self, device: Device) -> None:
-        super().__init__(errno.EACCES, "the service denies it", os.fsdecode(device))
+        text = closed_to_this_user(device) or "the service denies it"
+        super().__init__(errno.EACCES, text, os.fsdecode(device))
 
 
 class NotReleased(OSError):
