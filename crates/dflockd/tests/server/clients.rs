@@ -4,7 +4,7 @@
 
 use crate::transcript::play;
 use rstest::rstest;
-use testbed::dflockd::Daemon;
+use testbed::dflockd::{Daemon, fence};
 
 /// A whole life in each way of holding, as the two libraries play it: a connection for each object,
 /// the secret first, renewals in between, a release, and a close. They round up to whole seconds.
@@ -56,6 +56,135 @@ use testbed::dflockd::Daemon;
 )]
 fn a_life(#[case] script: &str) {
     play(&Daemon::start(&["--auth-token", "sesame"]), script);
+}
+
+/// Whether the table in the guide has this row.
+fn is_in_the_guide(row: &str, there: &str, here: &str) {
+    let guide = include_str!("../../../../docs/lock-server.md");
+    assert!(guide.contains(&format!("| {row} | {there} | {here} |\n")), "{row}");
+}
+
+/// What the Go program has, and this one. The first conversation was recorded from its version 1.10 with the tokens of
+/// 2.1, whose commands of locks are the same; the answer to `ping` is that of the documents of version 2. The other one is
+/// what is said here, if that is not the same.
+#[rstest]
+#[case::locks(
+    "locks (`l`, `r`, `n`)",
+    "yes",
+    "yes",
+    "a> l|k|0 60 \n a< ok $t 60 \n a> n|k|$t 60 \n a< ok 60 \n a> r|k|$t \n a< ok",
+    None
+)]
+#[case::semaphores(
+    "semaphores (`sl`, `sr`, `sn`)",
+    "yes",
+    "yes",
+    "a> sl|p|0 3 \n a< ok $t 33 \n a> sl|p|0 2 \n a< error_limit_mismatch \n
+     a> sn|p|$t \n a< ok 33 \n a> sr|p|$t \n a< ok",
+    None
+)]
+#[case::two_phases(
+    "two phases (`e`, `w`)",
+    "yes",
+    "yes",
+    "a> e|k| \n a< acquired $t 33 \n a> w|k|1 \n a< ok $t 33 \n a> w|k|1 \n a< error_not_enqueued",
+    None
+)]
+#[case::fences_said(
+    "fences that the server says (`ping`, `hello`)",
+    "no",
+    "yes",
+    "a> ping|hello|lost \n a< ok",
+    Some("a> ping|hello|lost \n a< ok fences lost")
+)]
+#[case::shared(
+    "locks that readers share (`rl`)",
+    "no",
+    "yes",
+    "a> rl|k|0 \n a< error",
+    Some("a> rl|k|0 \n a< ok $t 33 \n b> rl|k|0 \n b< ok $u 33")
+)]
+#[case::several(
+    "several locks or none (`al`)",
+    "no",
+    "yes",
+    "a> al|a b| \n a< error",
+    Some("a> al|a b| \n a< ok $t 33 $u 33")
+)]
+#[case::changes(
+    "changes of a lock (`watch`)",
+    "no",
+    "yes",
+    "a> watch|k|0 \n a< error",
+    Some("a> watch|k|0 \n a< free cbf29ce484222325")
+)]
+#[case::names(
+    "names of holders (`name`)",
+    "no",
+    "yes",
+    "a> name|_|me \n a< error",
+    Some("a> name|_|me \n a< ok \n a> l|k|0 \n a< ok $t 33")
+)]
+#[case::a_time(
+    "a time to come back for each client (`grace`)",
+    "no",
+    "yes",
+    "a> grace|_|5 \n a< error",
+    Some("a> grace|_|5 \n a< ok 0")
+)]
+#[case::messages(
+    "messages (`publish`, `listen`)",
+    "no",
+    "no",
+    "a> publish|c|x \n a< error \n a> listen|c| \n a< error",
+    None
+)]
+fn what_the_reference_has(
+    #[case] row: &str,
+    #[case] there: &str,
+    #[case] here: &str,
+    #[case] recorded: &str,
+    #[case] ours: Option<&str>,
+) {
+    is_in_the_guide(row, there, here);
+    // Where the Go program has nothing, its last word is an error or as if nothing had been asked for.
+    let has_it = !recorded.ends_with("< error") && !recorded.ends_with("hello|lost \n a< ok");
+    assert_eq!(has_it, there == "yes");
+    play(&Daemon::start(&[]), ours.unwrap_or(recorded));
+}
+
+/// Two tokens of one lock, one after the other: their first halves were recorded from the Go program.
+#[test]
+fn tokens_have_fences_as_in_the_reference() {
+    is_in_the_guide("fences in tokens", "yes", "yes");
+    let recorded = ["18ec81cc0a0ad13c814850e2de8e1d1d", "18ec81cc0a0ad13d74ab373aedc646f4"];
+    let daemon = Daemon::start(&[]);
+    let mut client = daemon.talk();
+    let ours = [(); 2].map(|()| {
+        let token = client.take("k", "0");
+        assert_eq!(client.ask("r", "k", &token), "ok");
+        token
+    });
+    for [first, second] in [recorded, ours.each_ref().map(String::as_str)] {
+        assert_eq!(fence(second), fence(first) + 1, "{first} {second}");
+    }
+}
+
+/// The Go program ignores the second line, and says what it says of all keys.
+#[test]
+fn one_key_has_statistics_of_its_own() {
+    is_in_the_guide("the holders and the line of one key (`stats key`)", "no", "yes");
+    let recorded = r#"{"connections":2,"locks":[],"semaphores":[],"idle_locks":[{"key":"k1","idle_s":0.003}],"idle_semaphores":[]}"#;
+    let recorded: serde_json::Value = serde_json::from_str(recorded).unwrap();
+    assert!(recorded["locks"].is_array() && recorded["holders"].is_null());
+    let daemon = Daemon::start(&[]);
+    let mut client = daemon.talk();
+    client.take("k1", "0");
+    let reply = client.ask("stats", "key", "k1");
+    assert!(
+        reply.starts_with(r#"ok {"key":"k1","limit":1,"held":1,"waiters":0,"holders":[{"#),
+        "{reply}"
+    );
 }
 
 /// Both read `stats` as `ok ` and JSON; one sends `_`, the other nothing as the third line. The Go
