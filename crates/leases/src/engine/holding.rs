@@ -52,8 +52,9 @@ pub(super) fn announce(state: &mut State, id: HolderId) -> Grant {
     let length = micros(holder.ttl);
     note(state, id, if was_announced { Record::Extended } else { Record::Granted }, length);
     rearm(state, id);
-    let Holder { token, ttl, expires, slot, .. } = state.holders[id];
-    Grant { token, ttl, expires, slot }
+    let holder = &state.holders[id];
+    let slot = state.keys[holder.key].slot_of(holder);
+    Grant { token: holder.token, ttl: holder.ttl, expires: holder.expires, slot }
 }
 
 /// Begins a new lease of this length.
@@ -193,7 +194,7 @@ pub(super) fn kept(state: &State, id: HolderId, token: Token) -> Option<Kept> {
         ttl: holder.ttl,
         left_micros: holder.left_micros(state.now),
         label: holder.label.as_deref().cloned(),
-        slot: holder.slot,
+        slot: entry.slot_of(holder),
     })
 }
 

@@ -3,7 +3,7 @@
 use super::counters::Census;
 use super::sharing::Claim;
 use super::slots::Slots;
-use super::state::Caps;
+use super::state::{Caps, Holder};
 use super::table::{Chain, HolderId, KeyId, Line, Table, WaiterId};
 use super::terms::{Key, Keys as Names, Limit, Moment};
 use std::collections::{HashMap, HashSet};
@@ -42,6 +42,11 @@ impl KeyEntry {
     /// The claim of its holders.
     pub(super) const fn claim(&self) -> Claim {
         if self.shared { Claim::Shared } else { Claim::Slot(self.limit) }
+    }
+
+    /// The slot of one of its holders, if it is a semaphore.
+    pub(super) fn slot_of(&self, holder: &Holder) -> Option<u32> {
+        (self.limit != Limit::ONE).then_some(holder.slot)
     }
 
     pub(super) fn is_idle(&self) -> bool {
@@ -154,8 +159,8 @@ impl Keys {
         &self.census
     }
 
-    /// Adds a holder whose token has this fence. If the key is a semaphore, returns its slot: the one that it had
-    /// before, if it had one and nobody else has it now, or else the lowest that is free.
+    /// Adds a holder whose token has this fence. Returns its slot: the one that it had before, if it had one and nobody
+    /// else has it now, or else the lowest that is free. A lock has only one.
     pub(super) fn add_holder(
         &mut self,
         id: KeyId,
@@ -163,30 +168,24 @@ impl Keys {
         fence: u64,
         holder: HolderId,
         before: Option<u32>,
-    ) -> Option<u32> {
+    ) -> u32 {
         let entry = &mut self.entries[id];
         entry.holders.add(fence, holder);
         entry.shared = claim.is_shared();
         self.census.lock_readers += usize::from(entry.shared);
         self.census.of(entry.limit).holders += 1;
-        let is_semaphore = entry.limit != Limit::ONE;
-        is_semaphore.then(|| {
-            let kept = before.filter(|slot| self.slots.take(id, *slot));
-            kept.unwrap_or_else(|| self.slots.take_lowest(id))
-        })
+        if entry.limit == Limit::ONE {
+            return 0;
+        }
+        let kept = before.filter(|slot| self.slots.take(id, *slot));
+        kept.unwrap_or_else(|| self.slots.take_lowest(id))
     }
 
-    pub(super) fn remove_holder(
-        &mut self,
-        id: KeyId,
-        fence: u64,
-        holder: HolderId,
-        slot: Option<u32>,
-    ) {
-        if let Some(slot) = slot {
+    pub(super) fn remove_holder(&mut self, id: KeyId, fence: u64, holder: HolderId, slot: u32) {
+        let entry = &mut self.entries[id];
+        if entry.limit != Limit::ONE {
             self.slots.free(id, slot);
         }
-        let entry = &mut self.entries[id];
         entry.holders.remove(fence, holder);
         self.census.lock_readers -= usize::from(entry.shared);
         self.census.of(entry.limit).holders -= 1;

@@ -92,8 +92,8 @@ pub(super) struct Holder {
     pub(super) since: Moment,
     /// Whether its owner asked for it by `e`, and has not fetched the result by `w`.
     pub(super) enqueued: bool,
-    /// Which slot of a semaphore it has.
-    pub(super) slot: Option<u32>,
+    /// Which slot of a semaphore it has; see [`KeyEntry::slot_of`](super::keys::KeyEntry::slot_of).
+    pub(super) slot: u32,
 }
 
 impl Holder {
@@ -114,7 +114,7 @@ impl Holder {
             lapses: Moment::NEVER,
             since,
             enqueued: false,
-            slot: None,
+            slot: 0,
         }
     }
 

@@ -145,7 +145,7 @@ impl Engine {
                 since_micros: now.micros_since(holder.since),
                 left_micros: Some(holder.left_micros(now)),
                 is_reader: entry.shared,
-                slot: holder.slot,
+                slot: entry.slot_of(holder),
             }
         };
         let waiter = |id| {
