@@ -1120,7 +1120,8 @@ fn five_files() -> (Machine, Holder, Holder) {
 }
 
 /// The kinds of calls that change anything, or keep others out.
-const CHANGES: [&str; 6] = ["renameat2", "unlinkat", "symlinkat", "flock", "pwrite64", "fchmod"];
+const CHANGES: [&str; 7] =
+    ["renameat2", "linkat", "unlinkat", "symlinkat", "flock", "pwrite64", "fchmod"];
 
 /// One deed in a process of its own, under strace: what it said, if it came to that, and how often it
 /// made each kind of call.
@@ -1258,7 +1259,67 @@ fn an_operation_that_fails_or_is_killed_leaves_one_of_two_states(
         }
     }
     println!("{what} {fault}: {runs} calls");
-    assert!(runs > 20, "{runs}");
+    // Each name has a file or a link, and a record.
+    assert!(runs > 10, "{runs}");
+}
+
+/// The inodes of all lock files, each once.
+fn inodes(machine: &Machine) -> Vec<u64> {
+    let of = |name: &String| fs::metadata(machine.lock_file(name)).unwrap().ino();
+    let mut inodes: Vec<u64> = machine.names().iter().map(of).collect();
+    inodes.sort_unstable();
+    inodes.dedup();
+    inodes
+}
+
+/// Its names are links to one file. Where the file can have no further link, each name has a file of its own. Either lock is
+/// released whole.
+#[rstest]
+#[case::links(None, 1)]
+#[case::no_links(Some("linkat:error=EPERM"), 5)]
+#[case::few_links(Some("linkat:error=EMLINK:when=3+"), 4)]
+#[ignore = "takes minutes: tests/run"]
+fn a_lock_of_several_names_is_one_file(#[case] fault: Option<&str>, #[case] files: usize) {
+    let (machine, giver, receiver) = five_files();
+    let pids = [giver.pid(), receiver.pid()];
+    let (said, _) = deed(&machine, "lock", pids, fault);
+    assert_eq!(said.as_deref(), Some("Done"));
+    assert_eq!((machine.names().len(), inodes(&machine).len()), (5, files));
+    assert_eq!(machine.lock("ttyS0", pids[1]), Outcome::Busy);
+    assert_eq!(machine.unlock("ttyS0", pids[1]), Outcome::Busy);
+    assert_eq!((machine.names().len(), records(&machine).len()), (5, 5));
+    assert_eq!(machine.unlock("ttyS0", pids[0]), Outcome::Done);
+    assert_eq!((machine.names(), records(&machine)), (vec![], vec![]));
+}
+
+/// A program that knows no rules removes a name of a lock, or puts its own lock there. The owner's lock goes with all its
+/// other names, and the other program's stays.
+#[rstest]
+fn a_name_that_leads_elsewhere_is_not_removed_with_the_lock(
+    #[values(false, true)] is_anothers: bool,
+    #[values(false, true)] is_daemon: bool,
+) {
+    let (machine, owner, other) = five_files();
+    let mut table = machine.table();
+    if is_daemon {
+        table.keep_open(10);
+    }
+    let request = request("ttyS0", owner.pid());
+    assert_eq!(table.lock(&request).outcome(), Outcome::Done);
+    let lost = machine.lock_file("LCK..radio");
+    fs::remove_file(&lost).unwrap();
+    let theirs = decimal(other.pid());
+    if is_anothers {
+        fs::write(&lost, &theirs).unwrap();
+    }
+    assert_eq!(table.unlock(&request).outcome(), Outcome::Done);
+    if is_anothers {
+        assert_eq!(machine.names(), ["LCK..radio"]);
+        assert_eq!(fs::read(&lost).unwrap(), theirs);
+        assert_eq!(table.unlock(&request).outcome(), Outcome::Busy);
+    } else {
+        assert_eq!((machine.names(), records(&machine)), (vec![], vec![]));
+    }
 }
 
 /// A hand-over was completed, and its process was killed before it removed its note. A process that finds the note, and

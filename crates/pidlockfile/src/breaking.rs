@@ -135,25 +135,50 @@ impl Directory {
     ///
     /// # Errors
     /// [`Step::Exclude`], [`Step::Inspect`] or [`Step::Remove`] with the system's reason.
-    pub fn try_release(&self, name: &Name, judged: Judged) -> Result<Attempt, Error> {
-        self.try_release_after(name, judged, || {})
+    pub fn try_release(&self, name: &Name, mut judged: Judged) -> Result<Attempt, Error> {
+        match self.hold(name, &mut judged)? {
+            Attempt::Done(()) => remove_held(self, name, &judged, || {}),
+            other @ (Attempt::Contended | Attempt::Changed) => Ok(other),
+        }
     }
 
-    /// The same for a caller that has to do something first: `before` is called when nobody may break or release the
-    /// file any more, and its name was seen to lead to it.
+    /// The same for a lock whose file may have several names: once the first of these is gone, the others go, too, up to one
+    /// that leads to another file, or cannot be removed. `before` is called for each when nobody may break or release the
+    /// file any more, and the name was seen to lead to it. Tells which went.
     ///
     /// # Errors
     /// As [`Directory::try_release`].
-    pub fn try_release_after(
+    pub fn try_release_each<'n>(
         &self,
-        name: &Name,
+        mut names: impl Iterator<Item = &'n Name>,
         mut judged: Judged,
-        before: impl FnOnce(),
-    ) -> Result<Attempt, Error> {
-        match self.hold(name, &mut judged)? {
-            Attempt::Done(()) => remove_held(self, name, &judged, before),
-            other @ (Attempt::Contended | Attempt::Changed) => Ok(other),
+        mut before: impl FnMut(&Name),
+    ) -> Result<Attempt<Vec<Name>>, Error> {
+        let Some(first) = names.next() else { return Ok(Attempt::Changed) };
+        match self.hold(first, &mut judged)? {
+            Attempt::Done(()) => {}
+            Attempt::Contended => return Ok(Attempt::Contended),
+            Attempt::Changed => return Ok(Attempt::Changed),
         }
+        match remove_held(self, first, &judged, || before(first))? {
+            Attempt::Done(()) => {}
+            Attempt::Contended => return Ok(Attempt::Contended),
+            Attempt::Changed => return Ok(Attempt::Changed),
+        }
+        let mut gone = vec![first.clone()];
+        for name in names {
+            match self.find(name.as_os_str()) {
+                Ok(Some(seen)) if judged.was_seen_so(&seen) => before(name),
+                Ok(None) => continue,
+                Ok(Some(_)) | Err(_) => break,
+            }
+            match unlink_judged(self, name) {
+                Ok(Attempt::Done(())) => gone.push(name.clone()),
+                Ok(Attempt::Changed | Attempt::Contended) => {}
+                Err(_) => break,
+            }
+        }
+        Ok(Attempt::Done(gone))
     }
 
     /// Removes a lock that this process published and kept open: the descriptor says exactly

@@ -207,11 +207,17 @@ impl<'d> Draft<'d> {
             Err(Errno::EPERM | Errno::EOPNOTSUPP | Errno::ENOSYS | Errno::EMLINK) => {
                 return create_in_place(directory, name, claim);
             }
-            Err(_) if sys::stat_open(&self.made.file).is_ok_and(|stat| stat.links == 2) => {}
+            Err(_) if self.has(name) => {}
             Err(Errno::EEXIST) => return Ok(None),
             Err(errno) => return Err(errno),
         }
         Ok(self.published(name, 1))
+    }
+
+    /// Whether this name leads to this file, too.
+    pub(crate) fn has(&self, name: &Name) -> bool {
+        let there = self.private.directory.identity_of(name.as_os_str());
+        there.is_ok_and(|there| there == Some(self.made.identity))
     }
 
     /// Whether the private name certainly leads to this file no longer.

@@ -67,11 +67,14 @@ impl Judged {
     /// Whether what a name was just seen to lead to is this very file, saying the same and not
     /// written to since: a lock that its owner touches to stay young is not the one that was old.
     pub(crate) fn is_still(&self, stat: &Status) -> Result<bool, Errno> {
+        Ok(self.was_seen_so(stat)
+            && read_limited(&self.file.file, self.limit, self.seen.size)? == self.content)
+    }
+
+    /// The same without another look at what it says.
+    pub(crate) fn was_seen_so(&self, stat: &Status) -> bool {
         let Status { identity, size, modified, .. } = self.seen;
-        if (stat.identity, stat.size, stat.modified) != (identity, size, modified) {
-            return Ok(false);
-        }
-        Ok(read_limited(&self.file.file, self.limit, size)? == self.content)
+        (stat.identity, stat.size, stat.modified) == (identity, size, modified)
     }
 
     /// A second descriptor of the same opening, for a caller that wants the last close, which takes a while

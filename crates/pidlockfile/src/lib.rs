@@ -138,6 +138,8 @@ mod forced;
 mod found;
 mod gate;
 mod guard;
+#[cfg(unix)]
+mod linked;
 mod name;
 mod occupant;
 pub mod process;
@@ -171,6 +173,8 @@ pub use flocked::without_children;
 pub use found::{Found, Judged};
 pub use gate::{Gate, Passage};
 pub use guard::{PidLock, try_lock};
+#[cfg(unix)]
+pub use linked::{Given, Linked};
 pub use name::Name;
 pub use occupant::Occupant;
 pub use process::Pid;

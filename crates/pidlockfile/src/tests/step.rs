@@ -50,10 +50,27 @@ const MODE: u32 = 0o444;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Deed {
     Publish,
+    PublishLinked,
     Replace,
+    ReplaceLinked,
     Release,
     TryRelease,
     Withdraw,
+}
+
+impl Deed {
+    /// The name was free before.
+    fn is_first(self) -> bool {
+        matches!(self, Self::Publish | Self::PublishLinked)
+    }
+
+    fn links(self) -> bool {
+        matches!(self, Self::PublishLinked | Self::ReplaceLinked)
+    }
+
+    fn replaces(self) -> bool {
+        matches!(self, Self::Replace | Self::ReplaceLinked)
+    }
 }
 
 /// What the deed said of itself.
@@ -77,6 +94,10 @@ fn attempt(directory: &Directory, deed: Deed, old: Option<Published>) -> Result<
     if let (Deed::Withdraw, Some(published)) = (deed, old) {
         return Ok(said(directory.withdraw(&name(), &published)? == Attempt::Done(())));
     }
+    if deed == Deed::PublishLinked {
+        let linked = directory.linked(&on_disk(NEW))?;
+        return Ok(said(linked.publish(&name())?.is_some()));
+    }
     if deed == Deed::Publish {
         let publication = directory.publish(&name(), &on_disk(NEW))?;
         return Ok(said(publication.is_some()));
@@ -89,9 +110,13 @@ fn attempt(directory: &Directory, deed: Deed, old: Option<Published>) -> Result<
         Deed::Replace => {
             matches!(directory.replace(&name(), judged, &on_disk(NEW))?, Attempt::Done(_))
         }
+        Deed::ReplaceLinked => {
+            let linked = directory.linked(&on_disk(NEW))?;
+            matches!(linked.replace(&name(), judged)?, Attempt::Done(_))
+        }
         Deed::Release => directory.release(&name(), judged, "t")? == Attempt::Done(()),
         Deed::TryRelease => directory.try_release(&name(), judged)? == Attempt::Done(()),
-        Deed::Publish | Deed::Withdraw => unreachable!("done above"),
+        Deed::Publish | Deed::PublishLinked | Deed::Withdraw => unreachable!("done above"),
     }))
 }
 
@@ -115,7 +140,7 @@ fn run(
 ) -> Vec<&'static str> {
     let scratch = tempfile::tempdir().unwrap();
     let directory = Directory::open(scratch.path()).unwrap();
-    let old = (deed != Deed::Publish).then(|| publish(&directory, OLD)).flatten();
+    let old = (!deed.is_first()).then(|| publish(&directory, OLD)).flatten();
     // A stranger's flock makes a release take the long way.
     let stranger = (deed == Deed::Release).then(|| judge(&directory).unwrap().unwrap());
     if let Some(stranger) = &stranger {
@@ -136,8 +161,8 @@ fn assert_whole(deed: Deed, trace: &Trace<Said>, path: &Path) -> bool {
         // The stand-in says the same as the lock it stands for.
         *mode &= !0o100;
     }
-    let before = (deed != Deed::Publish).then(|| (OLD.to_owned(), MODE));
-    let after = matches!(deed, Deed::Publish | Deed::Replace).then(|| (NEW.to_owned(), MODE));
+    let before = (!deed.is_first()).then(|| (OLD.to_owned(), MODE));
+    let after = (deed.is_first() || deed.replaces()).then(|| (NEW.to_owned(), MODE));
     assert!(lock == before || lock == after, "{trace:?}: {lock:?}");
     lock == after
 }
@@ -151,14 +176,23 @@ fn is_last_cleaning(trace: &Trace<Said>, at: usize) -> bool {
     trace.calls.get(at) == Some(&"unlinkat")
 }
 
-/// The second creation is the one under the lock's name.
-fn is_made_in_place(trace: &Trace<Said>, at: usize) -> bool {
-    trace.calls[at] == "create" && trace.calls[..at].contains(&"create")
+/// The second creation is the one under the lock's name, or the third if the first was of a file with links.
+fn is_made_in_place(deed: Deed, trace: &Trace<Said>, at: usize) -> bool {
+    let before = trace.calls[..at].iter().filter(|call| **call == "create").count();
+    trace.calls[at] == "create" && before == 1 + usize::from(deed.links())
 }
 
 #[rstest]
 fn every_failing_call_leaves_the_old_lock_or_the_new_one_whole(
-    #[values(Deed::Publish, Deed::Replace, Deed::Release, Deed::TryRelease, Deed::Withdraw)]
+    #[values(
+        Deed::Publish,
+        Deed::PublishLinked,
+        Deed::Replace,
+        Deed::ReplaceLinked,
+        Deed::Release,
+        Deed::TryRelease,
+        Deed::Withdraw
+    )]
     deed: Deed,
     #[values(EVERYTHING, NO_RENAME_FLAGS, NO_LINKS_EITHER)] unknown: Unknown,
     #[values(false, true)] lost: bool,
@@ -183,7 +217,7 @@ fn every_failing_call_leaves_the_old_lock_or_the_new_one_whole(
             continue;
         }
         run(deed, fault, unknown, |trace, path, _| {
-            if lost && unknown == NO_LINKS_EITHER && is_made_in_place(trace, at) {
+            if lost && unknown == NO_LINKS_EITHER && is_made_in_place(deed, trace, at) {
                 // Nobody can tell whose the empty file is; readers break it when it is old.
                 let (words, mode) = &contents(path)["lock"];
                 assert_eq!((words.as_str(), mode & !0o100), ("", MODE));
@@ -208,7 +242,15 @@ fn every_failing_call_leaves_the_old_lock_or_the_new_one_whole(
 
 #[rstest]
 fn dying_before_any_call_leaves_a_lock_that_others_can_take(
-    #[values(Deed::Publish, Deed::Replace, Deed::Release, Deed::TryRelease, Deed::Withdraw)]
+    #[values(
+        Deed::Publish,
+        Deed::PublishLinked,
+        Deed::Replace,
+        Deed::ReplaceLinked,
+        Deed::Release,
+        Deed::TryRelease,
+        Deed::Withdraw
+    )]
     deed: Deed,
     #[values(EVERYTHING, NO_RENAME_FLAGS)] unknown: Unknown,
 ) {
@@ -222,18 +264,18 @@ fn dying_before_any_call_leaves_a_lock_that_others_can_take(
             let stand_in = (OLD.to_owned(), MODE | 0o100);
             let new = (NEW.to_owned(), MODE);
             // Where files cannot be exchanged, the stale lock's name may be vacant: it is free.
-            let is_free = there.is_none() && (deed != Deed::Publish || at < calls.len());
+            let is_free = there.is_none() && (!deed.is_first() || at < calls.len());
             let whole = is_free
                 || there == Some(new)
-                || (deed != Deed::Publish && there == Some(old.clone()))
+                || (!deed.is_first() && there == Some(old.clone()))
                 || (deed == Deed::Release && there == Some(stand_in));
             assert!(whole, "at {at} of {trace:?}: {there:?}");
             befores += usize::from(there == Some(old) || there.is_none());
-            if deed == Deed::Replace && unknown == EVERYTHING {
+            if deed.replaces() && unknown == EVERYTHING {
                 assert!(there.is_some(), "the name was vacant at {at} of {trace:?}");
             }
             let left = litter(path);
-            assert!(left.len() <= 2, "{left:?}");
+            assert!(left.len() <= 2 + usize::from(deed.links()), "{left:?}");
             assert!(left.iter().all(|name| temporary::maker(name, "t").is_some()), "{left:?}");
             assert_next_one_takes_it(directory);
         });

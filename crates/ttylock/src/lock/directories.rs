@@ -58,6 +58,8 @@ pub(crate) struct Place {
     pub role: Role,
     /// Opened when it is first needed; `None` if the names are asked for one by one.
     listing: OnceLock<Option<SmallListing>>,
+    /// Asked when it is first needed.
+    counts_links: OnceLock<bool>,
 }
 
 /// A directory and the name of a lock file in it, which may or may not exist.
@@ -151,7 +153,13 @@ impl Place {
     }
 
     fn of(directory: Directory, path: &Path, role: Role) -> Self {
-        Self { directory, path: path.to_owned(), role, listing: OnceLock::new() }
+        Self {
+            directory,
+            path: path.to_owned(),
+            role,
+            listing: OnceLock::new(),
+            counts_links: OnceLock::new(),
+        }
     }
 
     /// Whether it is only searched, and all users may put files there, as into `/tmp`.
@@ -173,6 +181,11 @@ impl Place {
             listing.show_all(|name| is_there |= name.starts_with(beginning.as_bytes()))
         });
         is_there || !is_whole
+    }
+
+    /// Whether a lock of several names is one file here.
+    pub(super) fn has_links(&self) -> bool {
+        *self.counts_links.get_or_init(|| sys::counts_links(&self.directory))
     }
 
     fn listing(&self) -> Option<&SmallListing> {

@@ -15,11 +15,11 @@ use std::collections::BTreeMap;
 use pidlockfile::process::{Machine, ProcessIdentity, Start};
 use pidlockfile::{Identity, Judged, Name, Pid, Published};
 
-/// The files that are kept, by name.
+/// The files that are kept: one for each lock, whichever names it has.
 #[derive(Debug, Default)]
 pub(super) struct FlockGuards {
     kept: Kept,
-    files: BTreeMap<Name, Held>,
+    files: BTreeMap<Identity, Held>,
 }
 
 /// Which files are kept.
@@ -38,6 +38,7 @@ pub(super) enum Kept {
 #[derive(Debug)]
 struct Held {
     who: ProcessIdentity,
+    names: Vec<Name>,
     published: Published,
 }
 
@@ -50,28 +51,50 @@ impl FlockGuards {
         matches!(self.kept, Kept::UpTo(_))
     }
 
-    /// Keeps a lock that was just written, if fewer than `most` are kept. A daemon does not keep a lock without a
-    /// living holder: it is stale already.
+    /// Keeps a lock that was just written, with these names, if fewer than `most` are kept. A daemon does not keep a lock
+    /// without a living holder: it is stale already.
     pub(super) fn keep(
         &mut self,
-        name: &Name,
+        names: &[Name],
         who: &ProcessIdentity,
         published: Published,
         most: usize,
     ) {
+        let takes_place = self.give_names_to(published.identity, names);
         let has_room = match self.kept {
             Kept::Nothing => false,
             // Without a limit: a lock that is not kept looks dead elsewhere.
             Kept::Unrecorded => most > 0,
             Kept::UpTo(limit) => self.files.len() < limit.min(most),
         };
-        let is_wanted = who.start != Start::Nobody && (has_room || self.files.contains_key(name));
+        let (file, names) = (published.identity, names.to_vec());
+        if let Some(held) = self.files.get_mut(&file) {
+            held.names.extend(names);
+            return published.close();
+        }
+        let is_wanted = who.start != Start::Nobody && (has_room || takes_place);
         // If another process holds it already, it is breaking or reading the file, and the guard is not needed.
         if is_wanted && published.try_hold().is_ok_and(|it| it) {
-            self.files.insert(name.clone(), Held { who: who.clone(), published });
+            self.files.insert(file, Held { who: who.clone(), names, published });
         } else {
             published.close();
         }
+    }
+
+    /// These names lead to that file now: another one is kept only as long as it has other names. Returns whether one went.
+    fn give_names_to(&mut self, file: Identity, names: &[Name]) -> bool {
+        let before = self.files.len();
+        self.files.retain(|kept, held| {
+            if *kept == file {
+                return true;
+            }
+            held.names.retain(|name| !names.contains(name));
+            if held.names.is_empty() {
+                held.published.let_go();
+            }
+            !held.names.is_empty()
+        });
+        self.files.len() < before
     }
 
     /// Keeps a lock of a living holder that an earlier daemon of this user has written: a file of this user, with our
@@ -89,24 +112,22 @@ impl FlockGuards {
             && judged.content() == form;
         let (identity, modified) = (judged.identity(), judged.modified());
         if let Some(file) = ours.then(|| judged.try_clone().ok()).flatten() {
-            self.keep(name, who, Published { file, identity, modified }, most(name));
+            let names = std::slice::from_ref(name);
+            self.keep(names, who, Published { file, identity, modified }, most(name));
         }
     }
 
     /// Lets go of a file whose lock is void, so that our own `flock(2)` does not prevent its removal or take-over.
-    pub(super) fn let_go(&mut self, name: &Name, file: Identity) {
-        if self.files.get(name).is_some_and(|held| held.published.identity == file) {
-            if let Some(held) = self.files.remove(name) {
-                held.published.close();
-            }
+    pub(super) fn let_go(&mut self, file: Identity) {
+        if let Some(held) = self.files.remove(&file) {
+            held.published.close();
         }
     }
 
-    /// Gives a file to a caller that removes or replaces it; our `flock(2)` is still on it. Another process may have
-    /// written to it since.
-    pub(super) fn take(&mut self, name: &Name, file: Identity) -> Option<Published> {
-        self.files.get(name).filter(|held| held.published.identity == file)?;
-        self.files.remove(name).map(|held| held.published)
+    /// Gives a file to a caller that removes or replaces it, with the names that it had; our `flock(2)` is still on it.
+    /// Another process may have written to it since.
+    pub(super) fn take(&mut self, file: Identity) -> Option<(Vec<Name>, Published)> {
+        self.files.remove(&file).map(|held| (held.names, held.published))
     }
 
     /// Lets go of all files of the processes that had this number and have ended.
@@ -151,14 +172,14 @@ mod tests {
     ) {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("LCK..x");
-        let (name, published) = (Name::new("LCK..x").unwrap(), published(&path));
+        let (names, published) = ([Name::new("LCK..x").unwrap()], published(&path));
         let (copy, identity) = (published.file.try_clone().unwrap(), published.identity);
         let who = ProcessIdentity { start, ..Machine::default().identify(Pid::this()) };
         let mut guards = FlockGuards::of(Kept::UpTo(limit));
-        guards.keep(&name, &who, published, limit);
+        guards.keep(&names, &who, published, limit);
         match start {
             Start::At(_) => guards.let_go_of_ended(Pid::this(), &mut Machine::default()),
-            Start::Untold => guards.let_go(&name, identity),
+            Start::Untold => guards.let_go(identity),
             Start::Nobody => {}
         }
         let theirs = File::open(&path).unwrap();

@@ -16,6 +16,7 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::AsFd as _;
 use std::path::Path;
+use std::slice;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -302,9 +303,9 @@ impl HolderRecords {
     /// the names. `false` if nothing is recorded here: without a state directory that this user may write, or without
     /// `/proc`.
     ///
-    /// `stands` says whether a file still exists: another process may have released the lock meanwhile, and its
-    /// record would stay for ever. It is called for every file at the end, whether the files could be recorded or
-    /// not.
+    /// `stands` says whether all these names still have their file: another process may have released the lock meanwhile,
+    /// and its record would stay for ever. It is called for every name at the end, whether they could be recorded or not:
+    /// for the names of one file together, and only if these do not all stand, for each.
     ///
     /// # Errors
     /// If the record cannot be written for another reason, as on a full disk.
@@ -312,7 +313,7 @@ impl HolderRecords {
         &self,
         claimant: &Claimant,
         files: &[Written],
-        mut stands: impl FnMut(&Written) -> bool,
+        mut stands: impl FnMut(&[Written]) -> bool,
     ) -> Result<bool, Errno> {
         let outcome = match self.record(claimant, files, &mut stands) {
             // The directory is gone, may not be written, or takes only shorter texts.
@@ -322,7 +323,9 @@ impl HolderRecords {
             outcome => outcome,
         };
         // In this order, because a release after the check also removes the record.
-        for lock in files.iter().filter(|lock| !stands(lock)) {
+        let groups = files.chunk_by(|one, other| one.file == other.file);
+        let doubtful = groups.filter(|group| !stands(group)).flatten().collect::<Vec<_>>();
+        for lock in doubtful.into_iter().filter(|lock| !stands(slice::from_ref(lock))) {
             // The file of a later lock may have the same number.
             let found = self.of_file(&lock.name, lock.file).ok().flatten();
             let found = found.filter(|(.., record)| record.is_of(lock.at));
@@ -335,7 +338,7 @@ impl HolderRecords {
         &self,
         claimant: &Claimant,
         files: &[Written],
-        stands: &mut impl FnMut(&Written) -> bool,
+        stands: &mut impl FnMut(&[Written]) -> bool,
     ) -> Result<bool, Errno> {
         let Some(handle) = self.directory() else { return Ok(false) };
         let names: Vec<Name> = files.iter().map(|file| file.name.clone()).collect();
@@ -347,9 +350,9 @@ impl HolderRecords {
             #[cfg(test)]
             meanwhile::comes(Before::Record);
             let is_anothers = |it: &HolderRecord| self.is_anothers(it);
-            if !write(handle, name, &text, is_anothers, || stands(lock))? {
+            if !write(handle, name, &text, is_anothers, || stands(slice::from_ref(lock)))? {
                 let name = beside(name, lock.file).ok_or(Errno::ENAMETOOLONG)?;
-                write(handle, &name, &text, |_| false, || stands(lock))?;
+                write(handle, &name, &text, |_| false, || stands(slice::from_ref(lock)))?;
             }
         }
         Ok(true)
@@ -644,7 +647,7 @@ mod tests {
         }
 
         fn remember(&self, who: &Claimant, lock: &Written, stands: bool) {
-            self.state.remember(who, std::slice::from_ref(lock), |_| stands).unwrap();
+            self.state.remember(who, slice::from_ref(lock), |_| stands).unwrap();
         }
 
         /// What has become of the holder of a recorded lock; `None` if it is not recorded.
@@ -746,11 +749,8 @@ mod tests {
         let [known, ours] =
             [(3, at), (inode, then)].map(|(inode, at)| Written { at, ..ground.file(inode) });
         ground.remember(&claimant(Pid::this()), &known, true);
-        let is_there = |lock: &Written| lock.at == known.at || stands;
-        ground
-            .state
-            .remember(&claimant(Pid::this()), std::slice::from_ref(&ours), is_there)
-            .unwrap();
+        let is_there = |locks: &[Written]| locks.iter().all(|lock| lock.at == known.at || stands);
+        ground.state.remember(&claimant(Pid::this()), slice::from_ref(&ours), is_there).unwrap();
         let same = |is_it: bool| is_it.then_some(Fate::Same);
         assert_eq!([known, ours].map(|lock| ground.fate(&lock)), [same(!stands), same(stands)]);
     }
@@ -763,7 +763,7 @@ mod tests {
         let [earlier, ours, next] = [1, 2, 3].map(|inode| ground.file(inode));
         ground.remember(&who, &earlier, true);
         let stands = std::cell::Cell::new(true);
-        let is_there = |_: &Written| {
+        let is_there = |_: &[Written]| {
             let stands = stands.replace(false);
             if stands {
                 ground.remember(&who, &next, true);

@@ -133,6 +133,20 @@ pub(crate) fn open_below(above: impl AsFd, name: &OsStr) -> Result<OwnedFd, Errn
     }
 }
 
+/// Whether a directory's file system shows one file under all its hard links, and counts them. Not all of those in user
+/// space do.
+pub(crate) fn counts_links(directory: impl AsFd) -> bool {
+    // ramfs, tmpfs, ext2 to ext4, XFS, btrfs and overlayfs. Source: statfs(2).
+    const COUNTING: [u64; 6] =
+        [0x8584_58f6, 0x0102_1994, 0xef53, 0x5846_5342, 0x9123_683e, 0x794c_7630];
+    kind_of_file_system(directory).is_some_and(|kind| COUNTING.contains(&kind))
+}
+
+fn kind_of_file_system(directory: impl AsFd) -> Option<u64> {
+    let kind = u64::try_from(rustix::fs::fstatfs(directory).ok()?.f_type).ok()?;
+    Some(kind & 0xffff_ffff)
+}
+
 /// So many bytes of entries are read at most, some hundred names: a larger directory is not small. To list more takes as
 /// long as to ask for the names of a device.
 const LISTING_BYTES: usize = 8192;
@@ -155,8 +169,7 @@ impl SmallListing {
         const EXACT: [u64; 4] = [0x8584_58f6, 0x0102_1994, 0xef53, 0x5846_5342];
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let listed = nix::fcntl::openat(directory.as_fd(), ".", flags, Mode::empty()).ok()?;
-        let kind = u64::try_from(rustix::fs::fstatfs(&listed).ok()?.f_type).ok()?;
-        let is_exact = EXACT.contains(&(kind & 0xffff_ffff));
+        let is_exact = EXACT.contains(&kind_of_file_system(&listed)?);
         is_exact.then(|| Self { listed: Mutex::new(listed), is_large: false.into() })
     }
 

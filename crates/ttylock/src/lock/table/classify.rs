@@ -80,7 +80,7 @@ impl State {
             return Err(self.contended(file.place, Some(judged.status())));
         }
         // Our own `flock(2)` must not count as that of another process.
-        self.guards.let_go(file.name, judged.identity());
+        self.guards.let_go(judged.identity());
         self.hold(file, &mut judged, self.backoff.decides())?;
         self.classify(file.name, judged).map(Some)
     }
@@ -284,15 +284,31 @@ impl State {
         }
     }
 
-    /// Removes a file that is ours to remove, with its record; a lock that is not removed keeps its record. By force, also
-    /// if another process holds it by `flock(2)`. But never past a process in the gate: if that one is stopped before its
-    /// last step, it removes whichever lock has the name when it goes on.
+    /// As [`State::take_each_away`], of one name.
     pub(super) fn take_away(
         &mut self,
         file: LockFile<'_>,
-        mut judged: Judged,
+        judged: Judged,
         by_force: bool,
     ) -> Result<Attempt, pidlockfile::Error> {
+        Ok(match self.take_each_away(file, &[], judged, by_force)? {
+            Attempt::Done(_) => Attempt::Done(()),
+            Attempt::Changed => Attempt::Changed,
+            Attempt::Contended => Attempt::Contended,
+        })
+    }
+
+    /// Removes a file that is ours to remove, with its record; a lock that is not removed keeps its record. The other names
+    /// of the file in `also` go with it, but not past another process's lock of the file. By force, also
+    /// if another process holds it by `flock(2)`. But never past a process in the gate: if that one is stopped before its
+    /// last step, it removes whichever lock has the name when it goes on.
+    pub(super) fn take_each_away(
+        &mut self,
+        file: LockFile<'_>,
+        also: &[&Name],
+        mut judged: Judged,
+        by_force: bool,
+    ) -> Result<Attempt<Vec<Name>>, pidlockfile::Error> {
         if self.enter(file, &mut judged) != Ok(None) {
             return Ok(Attempt::Contended);
         }
@@ -308,23 +324,38 @@ impl State {
         let forget = || found.iter().for_each(|(entry, ..)| self.records.forget(entry));
         let seen = || Status::of_name(&place.directory, name.as_str());
         let is_there = || seen().is_ok_and(|seen| seen.identity == file);
-        let mut forgets = false;
+        let (mut forgets, mut forgotten) = (false, Vec::new());
+        let one = |removal| match removal {
+            Attempt::Done(()) => Attempt::Done(vec![name.clone()]),
+            Attempt::Changed => Attempt::Changed,
+            Attempt::Contended => Attempt::Contended,
+        };
         let removal = if by_force {
             let held = judged.ignores_flock()
                 || matches!(place.directory.hold(name, &mut judged), Ok(Attempt::Done(())));
             forgets = held && is_there();
             forgets.then(forget);
-            place.directory.release(name, judged, TEMPORARY)
+            place.directory.release(name, judged, TEMPORARY).map(one)
         } else {
-            place.directory.try_release_after(name, judged, || {
-                forgets = true;
-                forget();
+            let names = std::iter::once(name).chain(also.iter().copied());
+            place.directory.try_release_each(names, judged, |it| {
+                if it == name {
+                    forgets = true;
+                    forget();
+                } else if let Ok(Some((entry, _, record))) = self.records.of_file(it, file) {
+                    self.records.forget(&entry);
+                    forgotten.push((it.clone(), record));
+                }
             })
         };
+        if let Ok(Attempt::Done(gone)) = &removal {
+            let stay = forgotten.iter().filter(|(name, _)| !gone.contains(name));
+            stay.for_each(|(name, record)| self.records.put_back(name, record));
+        }
         match (&removal, found) {
             // It could not be forgotten before, because another process held the file.
-            (Ok(Attempt::Done(())), Some(found)) if !forgets => self.records.sweep(&found),
-            (Ok(Attempt::Done(())), _) => {}
+            (Ok(Attempt::Done(_)), Some(found)) if !forgets => self.records.sweep(&found),
+            (Ok(Attempt::Done(_)), _) => {}
             // Another process may be releasing it, or have been killed at that.
             (Ok(Attempt::Changed), _) if !is_there() => {}
             (_, Some((.., record))) if forgets => self.records.put_back(name, &record),

@@ -109,7 +109,7 @@ fn keep_of_earlier(state: &mut State, name: &Name, judged: Judged, who: &Process
     // Before we held it, its maker may have recorded another holder.
     let seen = state.classify(name, judged);
     if !matches!(seen, Err(Busy::Held(now)) if now == *who) {
-        state.guards.let_go(name, file);
+        state.guards.let_go(file);
     }
 }
 

@@ -118,7 +118,7 @@ pub(super) fn end(state: &mut State, begun: Begun) {
 /// Calls a hand-over off: gives all files back. If that fails now, the next process that finds the note does it.
 pub(super) fn call_off(state: &mut State, own: &Place, begun: Begun, passed: &[Taken]) {
     // Otherwise our own `flock(2)` would be in the way.
-    passed.iter().for_each(|(_, published)| published.let_go());
+    passed.iter().for_each(|it| it.published.let_go());
     if give_all_back(state, own, &begun.handover) {
         end(state, begun);
     }
@@ -259,15 +259,16 @@ fn give_all_back(state: &mut State, own: &Place, handover: &Handover) -> bool {
         Status::of_name(&own.directory, lock.name.as_str())
             .map_or(true, |seen| seen.identity == lock.file && seen.modified == lock.at)
     };
-    is_done = is_done && state.records.remember(&claimant, &files, is_unchanged).is_ok();
+    let are_unchanged = |locks: &[Written]| locks.iter().all(is_unchanged);
+    is_done = is_done && state.records.remember(&claimant, &files, are_unchanged).is_ok();
     if is_done {
         // Other programs may have removed files meanwhile. Until then, each record leads to the note.
         release::forget_missing(state, own, &giver.names);
     }
     // A lock of another pid namespace has a daemon of its own.
     let most = if state.is_elsewhere(&claimant.who) { 0 } else { KEPT_WITHOUT_DEVICE };
-    for (name, published) in given {
-        state.keep(&name, &claimant, published, most);
+    for file in given {
+        state.keep(file, &claimant, most);
     }
     is_done
 }
@@ -295,7 +296,7 @@ fn give_one_back(
         let (identity, at) = (judged.identity(), judged.modified());
         if pid == to || state.record_of(name, &judged) == Ok(None) {
             // Our own `flock(2)` must not count as that of another process.
-            state.guards.let_go(name, identity);
+            state.guards.let_go(identity);
             if state.hold(file, &mut judged, true).is_err() {
                 return Err("another process keeps it locked".to_owned());
             }
@@ -320,7 +321,7 @@ fn give_one_back(
         match place.directory.replace(name, judged, &claim(&content)) {
             Ok(Attempt::Done(published)) => {
                 let written = Written::of(name, &published);
-                given.push((name.clone(), published));
+                given.push(Taken { names: vec![name.clone()], published });
                 return Ok(Some(written));
             }
             Ok(Attempt::Changed | Attempt::Contended) => {}

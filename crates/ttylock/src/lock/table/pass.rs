@@ -47,9 +47,9 @@ pub(super) fn pass(
     }
     handover::end(state, begun);
     let most = most_kept(Some(&resolved));
-    for (name, published) in passed {
-        state.watched.forget(std::slice::from_ref(&name), *from);
-        state.keep(&name, &receiver, published, most);
+    for file in passed {
+        state.watched.forget(&file.names, *from);
+        state.keep(file, &receiver, most);
     }
     let device = resolved.real();
     state.say(Weight::Info, format!("passed {device} from pid {from} to pid {to}"));
@@ -84,7 +84,8 @@ fn pass_all(
     passed: &mut Vec<Taken>,
 ) -> Result<(), Stop> {
     for Written { name, .. } in held {
-        passed.push((name.clone(), pass_one(state, own.file(name), pass)?));
+        let published = pass_one(state, own.file(name), pass)?;
+        passed.push(Taken { names: vec![name.clone()], published });
     }
     take::remember(state, own, receiver, passed).map(|_| ())
 }
@@ -126,13 +127,16 @@ fn pass_one(state: &mut State, file: LockFile<'_>, pass: &Pass) -> Result<Publis
         let Some(mut judged) = passable(state, file, pass)? else { break };
         let seen = judged.status();
         state.enter(file, &mut judged).map_err(|busy| state.busy(file, busy))?;
-        let broken = match state.guards.take(name, judged.identity()) {
+        let broken = match state.guards.take(judged.identity()) {
             // It is protected by our `flock(2)`.
-            Some(held) => {
+            Some((mut names, held)) => {
                 let broken = place.directory.replace_held(name, judged, &held, &claim);
-                if !matches!(broken, Ok(Attempt::Done(_))) {
+                if matches!(broken, Ok(Attempt::Done(_))) {
+                    names.retain(|it| it != name);
+                }
+                if !names.is_empty() {
                     let giver = state.machine.identify(pass.from);
-                    state.guards.keep(name, &giver, held, KEPT_FILES);
+                    state.guards.keep(&names, &giver, held, KEPT_FILES);
                 }
                 broken
             }

@@ -17,6 +17,8 @@ struct Released {
     /// Whether it is, or was, the caller's. Otherwise it was stale, or is the lock of another process or no lock.
     is_own: bool,
     removal: Result<(), Stop>,
+    /// The names that were removed.
+    gone: Vec<Name>,
 }
 
 /// UNLOCK: the recorded names; if these are not enough, all names in all directories. Returns the real name of the
@@ -29,10 +31,13 @@ pub(super) fn release(state: &mut State, request: &Request) -> Result<String, St
     let mut lock_names = resolve::lock_names_of(state, &resolved, &request.device)?;
     let written = state.names_written(&lock_names.written, pid);
     let mut files = state.in_the_gate(|state| release_written(state, own, &written, pid));
-    if let Some(Released { is_own: true, removal: Err(Stop::NotYet(cause)) }) = files.last() {
+    if let Some(Released { is_own: true, removal: Err(Stop::NotYet(cause)), .. }) = files.last() {
         return Err(Stop::NotYet(*cause));
     }
     if is_enough(&files) {
+        let is_gone = |name: &&Name| files.iter().any(|it| it.gone.contains(*name));
+        let missing: Vec<Name> = written.iter().filter(|it| !is_gone(it)).cloned().collect();
+        forget_missing(state, own, &missing);
         state.watched.forget(&written, pid);
         return Ok(unlocked(state, resolved.real(), pid));
     }
@@ -49,7 +54,7 @@ pub(super) fn release(state: &mut State, request: &Request) -> Result<String, St
     let written = lock_names.written.iter().rev().map(|name| own.file(name));
     let mut vacant = Vec::new();
     for file in open.searched(&lock_names).chain(written) {
-        let released = release_one(state, file, pid);
+        let released = release_one(state, file, &[], pid);
         let stays = released.as_ref().filter(|it| it.removal.is_err()).map(|it| it.is_own);
         files.extend(released);
         match stays {
@@ -132,18 +137,29 @@ fn release_written(state: &mut State, own: &Place, written: &[Name], pid: Pid) -
         return Vec::new();
     }
     let mut files: Vec<Released> = Vec::new();
-    for name in written.iter().rev() {
+    let mut names: Vec<&Name> = written.iter().collect();
+    while let Some(name) = names.pop() {
         if files.last().is_some_and(|it| it.removal.is_err()) {
             break;
         }
-        files.extend(release_one(state, own.file(name), pid));
+        let also: Vec<&Name> = names.iter().rev().copied().collect();
+        let released = release_one(state, own.file(name), &also, pid);
+        let gone = released.iter().flat_map(|it| &it.gone).collect::<Vec<_>>();
+        names.retain(|name| !gone.contains(name));
+        files.extend(released);
     }
     files
 }
 
-/// Removes a lock file of this process or a stale one. `None` if there is no such file.
-fn release_one(state: &mut State, file: LockFile<'_>, pid: Pid) -> Option<Released> {
-    let came_to = |is_own, removal| Some(Released { is_own, removal });
+/// Removes a lock file of this process or a stale one, and the other names of the file in `also`. `None` if there is no
+/// such file.
+fn release_one(
+    state: &mut State,
+    file: LockFile<'_>,
+    also: &[&Name],
+    pid: Pid,
+) -> Option<Released> {
+    let came_to = |is_own, removal| Some(Released { is_own, removal, gone: Vec::new() });
     let mut is_contended = false;
     for _ in 0..ATTEMPTS {
         let mut judged = match file.read() {
@@ -160,7 +176,7 @@ fn release_one(state: &mut State, file: LockFile<'_>, pid: Pid) -> Option<Releas
             if let Err(busy) = state.must_enter(file, &mut judged) {
                 return came_to(true, Err(not_released(state, file, busy)));
             }
-            if let Some(kept) = state.guards.take(file.name, judged.identity()) {
+            if let Some((_, kept)) = state.guards.take(judged.identity()) {
                 judged.hold_by(kept);
             }
         }
@@ -181,8 +197,8 @@ fn release_one(state: &mut State, file: LockFile<'_>, pid: Pid) -> Option<Releas
             }
         };
         let seen = judged.status();
-        match state.take_away(file, judged, is_contended && is_living()) {
-            Ok(Attempt::Done(())) => return came_to(is_own, Ok(())),
+        match state.take_each_away(file, also, judged, is_contended && is_living()) {
+            Ok(Attempt::Done(gone)) => return Some(Released { is_own, removal: Ok(()), gone }),
             Ok(Attempt::Changed) => {}
             Ok(Attempt::Contended) if !is_contended && state.backoff.decides() && is_living() => {
                 is_contended = true;

@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use pidlockfile::process::{Machine, ProcessIdentity, Start};
-use pidlockfile::{Claim, Judged, Name, Passage, Pid, Published, Status};
+use pidlockfile::{Claim, Judged, Name, Passage, Pid, Status};
 
 use super::Stop;
 use super::classify::Busy;
+use super::take::Taken;
 use crate::layout::Layout;
 use crate::lock::backoff::Backoff;
 use crate::lock::directories::{Directories, LockFile, Place};
@@ -181,17 +182,14 @@ impl State {
     }
 
     /// Keeps a new lock file of this holder open if fewer than `most` are, and watches for the holder's end.
-    pub(super) fn keep(
-        &mut self,
-        name: &Name,
-        holder: &Claimant,
-        published: Published,
-        most: usize,
-    ) {
+    pub(super) fn keep(&mut self, file: Taken, holder: &Claimant, most: usize) {
+        let Taken { names, published } = file;
         if holder.was_there() {
-            self.watched.add(name, &holder.who, holder.uid);
+            for name in &names {
+                self.watched.add(name, &holder.who, holder.uid);
+            }
         }
-        self.guards.keep(name, &holder.who, published, most);
+        self.guards.keep(&names, &holder.who, published, most);
     }
 
     /// This file keeps the caller out: the answer, and the event that says why.

@@ -1,8 +1,11 @@
 //! Takes every lock file of a device, or none. A lock is also refused because of `flock(2)` on the port, and because of
 //! too many locks.
 
-use pidlockfile::{Attempt, Claim, Found, Judged, Name, Pid, Published, Status, process};
 use std::io::ErrorKind;
+
+use pidlockfile::{
+    Attempt, Claim, Found, Given, Judged, Linked, Name, Pid, Published, Status, process,
+};
 
 use super::classify::{Busy, Stale, counts_as_lock};
 use super::daemon::most_kept;
@@ -20,7 +23,12 @@ use crate::lock::{Cause, Request, Weight};
 use crate::subordinate;
 
 /// A lock file that a request has written.
-pub(super) type Taken = (Name, Published);
+#[derive(Debug)]
+pub(super) struct Taken {
+    /// The names that lead to it, in the order in which they were given.
+    pub(super) names: Vec<Name>,
+    pub(super) published: Published,
+}
 
 /// The most records that are read to count those of one user.
 const RECORDS_COUNTED: usize = 4096;
@@ -55,8 +63,8 @@ pub(super) fn take(
         true => 0,
         false => most_kept(Some(&resolved)),
     };
-    for (name, published) in taken {
-        state.keep(&name, &claimant, published, most);
+    for file in taken {
+        state.keep(file, &claimant, most);
     }
     let device = resolved.real();
     state.say(Weight::Info, format!("locked {device} for pid {pid}"));
@@ -145,7 +153,8 @@ fn refuse_open(
     Err(Stop::Busy(state.process_of(opener)))
 }
 
-/// Takes every written name in order. If that fails, the caller gives back those that were taken.
+/// Takes every written name in order. If that fails, the caller gives back those that were taken. Several names are links
+/// to one file, where the file system has them.
 fn take_written(
     state: &mut State,
     own: &Place,
@@ -154,10 +163,73 @@ fn take_written(
     taken: &mut Vec<Taken>,
 ) -> Result<(), Stop> {
     let content = state.layout.dialect.content.write(pid);
-    for name in names {
-        taken.push((name.clone(), take_one(state, own.file(name), &claim(&content))?));
+    let claim = claim(&content);
+    let (first, linked) = match names {
+        [first, _, ..] if own.has_links() => (first, own.directory.linked(&claim)),
+        _ => {
+            let alone = Source::Alone(&claim);
+            return names.iter().try_for_each(|name| {
+                take_one(state, own.file(name), &alone).map(|given| add(taken, name, given))
+            });
+        }
+    };
+    let linked = linked.map_err(|error| not_taken(state, own.file(first), &error))?;
+    let (mut links, source) = (Vec::with_capacity(names.len()), Source::Linked(&linked));
+    let outcome = names.iter().try_for_each(|name| {
+        match take_one(state, own.file(name), &source)? {
+            Given::Link => links.push(name.clone()),
+            alone @ Given::File(_) => add(taken, name, alone),
+        }
+        Ok(())
+    });
+    let published = linked.finish();
+    match links.is_empty() {
+        true => published.close(),
+        false => taken.insert(0, Taken { names: links, published }),
     }
-    Ok(())
+    outcome
+}
+
+fn add(taken: &mut Vec<Taken>, name: &Name, given: Given) {
+    if let Given::File(published) = given {
+        taken.push(Taken { names: vec![name.clone()], published });
+    }
+}
+
+/// Where a lock file with another name comes from.
+enum Source<'s> {
+    /// It is written for this name alone.
+    Alone(&'s Claim<'s>),
+    /// It is a link to a file that was written before.
+    Linked(&'s Linked<'s>),
+}
+
+impl Source<'_> {
+    fn publish(&self, file: LockFile<'_>) -> Result<Option<Given>, pidlockfile::Error> {
+        match self {
+            Self::Alone(claim) => {
+                Ok(file.place.directory.publish(file.name, claim)?.map(Given::File))
+            }
+            Self::Linked(linked) => linked.publish(file.name),
+        }
+    }
+
+    fn replace(
+        &self,
+        file: LockFile<'_>,
+        judged: Judged,
+    ) -> Result<Attempt<Given>, pidlockfile::Error> {
+        match self {
+            Self::Alone(claim) => {
+                Ok(match file.place.directory.replace(file.name, judged, claim)? {
+                    Attempt::Done(published) => Attempt::Done(Given::File(published)),
+                    Attempt::Changed => Attempt::Changed,
+                    Attempt::Contended => Attempt::Contended,
+                })
+            }
+            Self::Linked(linked) => linked.replace(file.name, judged),
+        }
+    }
 }
 
 /// Checks again, when the lock is recorded, that its process exists and that no other lock of the device has appeared.
@@ -223,21 +295,21 @@ fn stale_searched(
     }
 }
 
-fn take_one(state: &mut State, file: LockFile<'_>, claim: &Claim<'_>) -> Result<Published, Stop> {
+fn take_one(state: &mut State, file: LockFile<'_>, source: &Source<'_>) -> Result<Given, Stop> {
     let LockFile { place, name } = file;
     for _ in 0..ATTEMPTS {
-        match place.directory.publish(name, claim) {
-            Ok(Some(published)) => return Ok(published),
+        match source.publish(file) {
+            Ok(Some(given)) => return Ok(given),
             Ok(None) => handover::settle_each(state, place, [name], None)?,
             Err(error) => return Err(not_taken(state, file, &error)),
         }
         let examined = state.examine(file).map_err(|busy| state.busy(file, busy))?;
         let Some((judged, stale)) = examined else { continue };
         let seen = judged.status();
-        match place.directory.replace(name, judged, claim) {
-            Ok(Attempt::Done(published)) => {
+        match source.replace(file, judged) {
+            Ok(Attempt::Done(given)) => {
                 state.say(Weight::Notice, format!("broke {file}: {stale}"));
-                return Ok(published);
+                return Ok(given);
             }
             Ok(Attempt::Changed) => {}
             Ok(Attempt::Contended) => return Err(state.stop_contended(file, Some(seen))),
@@ -264,7 +336,9 @@ fn not_taken(state: &mut State, file: LockFile<'_>, error: &pidlockfile::Error) 
 }
 
 fn give_back(state: &mut State, own: &Place, taken: &[Taken]) {
-    for (name, published) in taken.iter().rev() {
+    let files = taken.iter().rev();
+    let names = files.flat_map(|it| it.names.iter().rev().map(|name| (name, &it.published)));
+    for (name, published) in names {
         // While the file is held: afterwards, the record of the next lock might be removed instead.
         state.records.forget_lock(name, published.identity);
         // A file that was written to since then belongs to the process that wrote it.
@@ -299,22 +373,39 @@ pub(super) fn remember(
     claimant: &Claimant,
     taken: &[Taken],
 ) -> Result<bool, Stop> {
-    let files: Vec<Written> = taken.iter().map(|(name, it)| Written::of(name, it)).collect();
-    let mut lost = None;
-    let is_there = |lock: &Written| {
-        let gone = taken.iter().find(|(name, it)| *name == lock.name && !stands(own, name, it));
-        lost = gone.map(|(name, _)| name).or(lost);
-        gone.is_none()
+    let written = |it: &Taken| -> Vec<Written> {
+        it.names.iter().map(|name| Written::of(name, &it.published)).collect()
     };
-    let recorded = state.records.remember(claimant, &files, is_there);
+    let files: Vec<Written> = taken.iter().flat_map(written).collect();
+    let mut lost = None;
+    let are_there = |locks: &[Written]| {
+        let file = |lock: &Written| taken.iter().find(|it| it.names.contains(&lock.name));
+        if locks.len() > 1 && locks.first().and_then(file).is_some_and(all_stand) {
+            return true;
+        }
+        let is_gone =
+            |lock: &&Written| file(lock).is_some_and(|it| !stands(own, &lock.name, &it.published));
+        let gone = locks.iter().find(is_gone).map(|lock| lock.name.clone());
+        let are_there = gone.is_none();
+        lost = gone.or(lost.take());
+        are_there
+    };
+    let recorded = state.records.remember(claimant, &files, are_there);
     if let Some(name) = lost {
-        return Err(state.stop_contended(own.file(name), None));
+        return Err(state.stop_contended(own.file(&name), None));
     }
     recorded.map_err(|errno| {
         let (pid, why) = (claimant.who.pid, errno.desc());
         state.say(Weight::Warning, format!("refused pid {pid}: its start is not recorded: {why}"));
         Stop::Denied
     })
+}
+
+/// Whether a file that was written has all its names, unchanged, by one look at it.
+fn all_stand(file: &Taken) -> bool {
+    let names = u64::try_from(file.names.len());
+    let is_it = |seen: Status| Ok(seen.links) == names && seen.modified == file.published.modified;
+    Status::of_open(&file.published.file).is_ok_and(is_it)
 }
 
 /// Whether a written lock still has its name and is unchanged. If its file has another name, a release past a
