@@ -35,6 +35,11 @@ impl Notify {
         self.say("READY=1");
     }
 
+    /// What `systemctl status` shows: one line, or nothing.
+    pub(super) fn status(&self, text: &str) {
+        self.say(&format!("STATUS={text}"));
+    }
+
     /// When it has to be said again that the daemon is alive.
     pub(super) fn next_moment(&self) -> Option<Instant> {
         self.watchdog.map(|(_, moment)| moment)

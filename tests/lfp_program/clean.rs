@@ -31,7 +31,7 @@ fn in_a_sticky_directory() {
     let end = bench.lfp(User::Alice, &["--json", "clean"]).run().expect(77);
     assert!(end.said("\"removed\":[],\"left\":[{\"device\":\"/dev/ttyS2\""), "{end}");
     assert!(end.said("\"help\":\""), "{end}");
-    assert!(end.said("\"outcome\":\"not-permitted\",\"message\":\"some stale locks"), "{end}");
+    assert!(end.said("\"error\":\"not-permitted\",\"message\":\"some stale locks"), "{end}");
     assert!(!end.said("}\n{"), "one value: {end}");
 
     bench.lfp(User::Root, &["clean"]).run().expect(0);

@@ -3,7 +3,7 @@
 use rstest::rstest;
 use testbed::{LIMIT, User};
 
-use crate::bench::{Bench, PORT};
+use crate::bench::{Bench, GONE, PORT};
 
 /// Commands through the service, by a user who may not write the lock directory, on a free port.
 #[test]
@@ -189,6 +189,62 @@ fn the_services_socket_is_believed(#[case] user: User) {
     let _service = bench.serve(user);
     let told = bench.lfp(User::Alice, &["--json", "who", PORT]).run();
     assert!(told.said("\"service\":true"), "{told}");
+}
+
+/// One word and one sentence, whatever the command.
+#[rstest]
+#[case::busy("lock ttyW0", "busy", 1)]
+#[case::timed_out("wait --timeout 0 ttyW0", "timed-out", 75)]
+#[case::in_a_command("run ttyW0 -- true", "busy", 1)]
+#[case::asked("ask --timeout 0 ttyW0", "busy", 1)]
+#[case::not_held("unlock ttyW0", "not-held", 1)]
+#[case::passed("pass --pid 1 --to 1 ttyW0", "not-permitted", 77)]
+#[case::forced("unlock --force ttyW0", "not-permitted", 77)]
+#[case::missing("who ttyW9", "no-such-device", 66)]
+#[case::missing_to_lock("lock ttyW9", "no-such-device", 66)]
+#[case::no_service("--server /run/nobody.sock list", "unreachable", 69)]
+#[case::no_program("adopt no-such-program", "system-error", 71)]
+#[case::no_wrapper("adopt --undo minicom", "system-error", 71)]
+#[case::no_library("shim --ports -- true", "system-error", 71)]
+#[case::not_found("run ttyX1 -- no-such-program", "not-found", 127)]
+#[case::usage("lock", "usage", 64)]
+#[case::left("clean", "not-permitted", 77)]
+#[ignore = "needs namespaces: tests/run"]
+fn every_failure_in_json_has_an_error_and_a_message(
+    #[case] words: &str,
+    #[case] error: &str,
+    #[case] code: i32,
+) {
+    let bench = Bench::of(Bench::layout("1777", "root:root").port("ttyX1")).with_a_daemon();
+    let _holder = bench.holder(User::Bob);
+    if words == "clean" {
+        // The service does not remove what it may not.
+        bench.plant(User::Bob, "LCK..ttyX1", GONE);
+    }
+    let words: Vec<&str> = words.split(' ').collect();
+    let end = bench.called(User::Alice, &[&["--json"], &words[..]].concat()).run().expect(code);
+    assert_eq!(end.output().lines().count(), 1, "{end}");
+    let word = format!("\"error\":\"{error}\",\"message\":\"");
+    assert!(end.said(&word), "{word}: {end}");
+}
+
+/// An administrator's command says so, and with which words.
+#[rstest]
+#[case::adopt(&["adopt", "ls"], "sudo lfp adopt ls")]
+#[case::files(&["adopt", "--files", "ls"], "sudo lfp adopt --files ls")]
+#[case::undo(&["adopt", "--undo", "ls"], "sudo lfp adopt --undo ls")]
+#[ignore = "needs namespaces: tests/run"]
+fn a_user_may_not_adopt(#[case] words: &[&str], #[case] told: &str) {
+    let bench = Bench::open();
+    let made = "mount -t tmpfs -o mode=755 none /usr/local/bin; mkdir -p /run/lib/lfp
+                echo >/run/lib/lfp/liblfp_preload.so
+                printf '#!/bin/sh\\n# Made by lfp adopt.' >/usr/local/bin/ls";
+    bench.shell(User::Root, made).expect(0);
+    let end = bench.called(User::Alice, words).run().expect(77);
+    let expected = format!(
+        "lfp: not permitted\n  /usr/local/bin/ls: Permission denied\n  an administrator may: {told}\n"
+    );
+    assert_eq!(end.output(), expected);
 }
 
 /// Most often the name was misspelt. A device that is plugged in later is locked by its option.

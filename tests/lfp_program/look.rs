@@ -235,8 +235,8 @@ print('fine')",
 #[case::free(&["--direct", "who", PORT], "{\"device\":\"/dev/ttyW0\",\"names\":[],\"exists\":true,\"held\":false,\"holders\":[],\"waiters\":[]}")]
 #[case::clean(&["clean"], "{\"removed\":[],\"left\":[],\"records\":0,\"cut_off\":false}")]
 #[case::no_such_device(&["who", "ttyW9"], "{\"device\":\"/dev/ttyW9\",\"names\":[],\"exists\":false,")]
-#[case::usage(&["lock"], "{\"outcome\":\"usage\",\"device\":null,\"message\":\"the following required arguments were not provided: <DEVICE>\",")]
-#[case::no_such_command(&["--direct", "run", PORT, "no-such-command"], "{\"outcome\":\"not-found\",\"device\":null,\"message\":\"no-such-command: command not found\",")]
+#[case::usage(&["lock"], "{\"outcome\":\"usage\",\"device\":null,\"error\":\"usage\",\"message\":\"the following required arguments were not provided: <DEVICE>\",")]
+#[case::no_such_command(&["--direct", "run", PORT, "no-such-command"], "{\"outcome\":\"not-found\",\"device\":null,\"error\":\"not-found\",\"message\":\"no-such-command: command not found\",")]
 #[ignore = "needs namespaces: tests/run"]
 fn other_answers_in_json(#[case] words: &[&str], #[case] text: &str) {
     let bench = Bench::open();

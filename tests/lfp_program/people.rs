@@ -197,6 +197,37 @@ fn on_a_terminal_a_waiter_is_told_the_holder(#[case] words: &[&str]) {
     assert_eq!((end.code(), end.output()), (0, ""));
 }
 
+/// The message does not look as if somebody else had it.
+#[test]
+#[ignore = "needs namespaces: tests/run"]
+fn a_shell_that_locks_twice_is_told_that_it_has_it() {
+    let bench = Bench::listening();
+    let line = "/run/test/lfp lock ttyW0; /run/test/lfp lock ttyW0; echo code $?; exec cat";
+    let end = bench.shell(User::Alice, line);
+    let told = "lfp: /dev/ttyW0: busy: locked already for the same process\n  held by alice, pid ";
+    assert!(end.output().starts_with(told) && end.said("code 1\n"), "{end}");
+}
+
+/// As under `su -c`: the process that called lfp waits with the rights of root, and the user is not in the port's group.
+#[rstest]
+#[case::lock("lock")]
+#[case::wait("wait --timeout 9")]
+#[ignore = "needs namespaces: tests/run"]
+fn a_caller_with_other_rights_is_named_and_the_group_too(#[case] command: &str) {
+    let bench = Bench::listening();
+    bench.shell(User::Root, "chgrp dialout /dev/ttyW0; chmod 660 /dev/ttyW0").expect(0);
+    let line = format!(
+        "setpriv --reuid {} --regid 1000 --clear-groups /run/test/lfp {command} ttyW0; exit $?",
+        User::Alice.uid()
+    );
+    let end = bench.shell(User::Root, &line).expect(77);
+    let said = [
+        " (sh) belongs to root: you can lock and unlock for your own processes only; --pid names another one",
+        "you may not read and write it; members of its group dialout may",
+    ];
+    assert!(said.iter().all(|text| end.said(text)), "{end}");
+}
+
 /// Nobody else could release it while the shell waits for itself.
 #[test]
 #[ignore = "needs namespaces: tests/run"]

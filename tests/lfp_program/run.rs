@@ -242,6 +242,29 @@ fn a_lock_of_init_keeps_root_out(#[case] reserve: &str, #[case] by_service: bool
     assert!(end.said("code 1") && !bench.path("/tmp/ran").exists(), "{end}");
 }
 
+/// The lock of a container's process is on record, but the number counts there: to name it here is of no use, also later.
+#[test]
+#[ignore = "needs namespaces: tests/run"]
+fn the_lock_of_another_container_is_not_unlocked_by_a_number() {
+    let bench = Bench::listening();
+    let line = "/run/test/lfp --direct run /dev/ttyW0 -- sh -c 'echo ready; cat'";
+    let words = ["--pid", "--fork", "--mount-proc", "--kill-child", "sh", "-c", line];
+    let mut container = bench.command("unshare").args(words).spawn();
+    container.expect("ready");
+    let number = bench.locked_by("ttyW0").expect("a lock").to_string();
+    for route in [&["--direct"][..], &[]] {
+        for words in [&["unlock", "--force", PORT][..], &["unlock", "--pid", &number, PORT]] {
+            let end = bench.called(User::Root, &[route, words].concat()).run().expect(1);
+            assert!(
+                end.said("lfp: /dev/ttyW0: not unlocked: the holder is in another container"),
+                "{end}"
+            );
+            assert!(end.said("unlock the port there") && !end.said("try again"), "{end}");
+        }
+    }
+    assert_eq!(bench.locked_by("ttyW0").map(|pid| pid.to_string()), Some(number));
+}
+
 /// With the service's socket and a pid namespace of its own: the command is named by its number there. An ordinary
 /// user has that in a user namespace of his own, by his own number or as its root.
 #[rstest]

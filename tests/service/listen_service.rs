@@ -19,7 +19,7 @@ use testbed::{
     until,
 };
 
-use crate::machine::daemon_by;
+use crate::machine::{daemon_by, with_syslog};
 use crate::wire::{BUSY, DONE, Wire};
 
 /// How a client connects: [`Daemon::on_tcp`] or [`Daemon::on_unix`].
@@ -512,6 +512,32 @@ fn systemd_hears_of_it() {
     }
     child.kill().expect("its end");
     child.wait().expect("its end");
+}
+
+/// The system's own lock directory may come later than the daemon. Until then, systemd and the log are told.
+#[test]
+#[ignore = "needs namespaces: tests/run"]
+fn a_missing_lock_directory_is_reported_and_its_coming_too() {
+    let (sandbox, syslog) = with_syslog();
+    sandbox.shell(User::Root, "umount /run/lock; rmdir /run/lock; test ! -e /run/lock").expect(0);
+    let systemd = UnixDatagram::bind(sandbox.path("/run/notify")).expect("a socket");
+    systemd.set_read_timeout(Some(LIMIT)).expect("a limit");
+    let hear = || {
+        let mut line = [0; 200];
+        let length = uninterrupted(|| systemd.recv(&mut line)).expect("a line in time");
+        String::from_utf8_lossy(&line[..length]).into_owned()
+    };
+    let words = ["--listen", "unix:/run/lfpd.sock"];
+    let daemon = sandbox.command(testbed::LFPD).args(words).env("NOTIFY_SOCKET", "/run/notify");
+    let daemon = daemon.spawn();
+    let text = "nothing can be locked: the lock directory /var/lock does not exist";
+    assert_eq!([hear(), hear()], [format!("STATUS={text}"), "READY=1".to_owned()]);
+    assert!(syslog.line().contains(text));
+    sandbox.shell(User::Root, "mkdir -m 1777 /run/lock").expect(0);
+    daemon.signal("HUP");
+    assert_eq!(hear(), "STATUS=");
+    assert!(syslog.line().contains("SIGHUP"));
+    assert!(syslog.line().contains("the lock directory /var/lock exists now"));
 }
 
 /// The lock of a process goes when that ends, for there are programs that never break one; also where

@@ -4,8 +4,9 @@
 use std::time::SystemTime;
 
 use lfp::Holder;
+use pidlockfile::span;
 use rustix::stdio::stderr;
-use ttylock::{DeviceName, age};
+use ttylock::DeviceName;
 
 use crate::contents;
 use crate::mode::settings;
@@ -45,7 +46,7 @@ fn sentence(holder: &Holder, users: &[u8], now: SystemTime) -> String {
         text.extend([", ", program]);
     }
     if let Some(time) = holder.since.and_then(|since| now.duration_since(since).ok()) {
-        text.extend([", ", &age(time)]);
+        text.extend([", ", &span(time)]);
     }
     text
 }

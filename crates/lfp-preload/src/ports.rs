@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd, RawFd};
 
 use lfp::Holder;
 use lfp::client::RELEASE_PATIENCE;
-use pidlockfile::Pid;
+use pidlockfile::{Pid, span};
 use rustix::fs::{
     Access, AtFlags, CWD, FileType, Mode, OFlags, RawDir, Stat, accessat, openat, readlinkat, stat,
 };
@@ -108,7 +108,7 @@ fn busy(mut service: Service, name: &DeviceName, number: u64) -> Opening {
         messages::held(name, holder, "");
         return Opening::Refused(HELD);
     };
-    messages::held(name, holder, &format!("; waiting, {} s at most", time.as_secs()));
+    messages::held(name, holder, &format!("; waiting, {} at most", span(time)));
     match service.wait(name, Pid::this(), time) {
         Ok(Outcome::Done) => locked(name, number),
         Ok(Outcome::Busy | Outcome::Denied) => Opening::Refused(HELD),

@@ -144,6 +144,7 @@ mod name;
 mod occupant;
 pub mod process;
 mod shown;
+mod span;
 mod status;
 mod sys;
 mod temporary;
@@ -179,6 +180,7 @@ pub use name::Name;
 pub use occupant::Occupant;
 pub use process::Pid;
 pub use shown::{ascii, shown};
+pub use span::span;
 pub use status::{Identity, Obstacle, Status};
 pub use sys::Rename;
 

@@ -27,7 +27,6 @@
 
 #![warn(clippy::exhaustive_enums, clippy::exhaustive_structs)]
 
-mod age;
 mod device;
 mod dialects;
 mod layout;
@@ -38,7 +37,6 @@ mod sys;
 pub mod tcp;
 pub mod thread;
 
-pub use age::age;
 pub use device::links::Links;
 pub use device::model::{Access, Node, Numbers, ResolveError, ResolvedDevice, has_serial_driver};
 pub use device::name::{DeviceName, NotADevice};

@@ -66,6 +66,8 @@ struct Daemon<'s> {
     /// When to search for what the kernel does not report.
     search_at: Option<Instant>,
     reopened: Instant,
+    /// The lock directory is missing, which is reported once.
+    lacks_lock_dir: bool,
     /// There has been no client since.
     quiet: Instant,
     ending: bool,
@@ -133,12 +135,14 @@ impl<'s> Daemon<'s> {
             watches: Watches::of_up_to(shares.watched),
             search_at: None,
             reopened: now,
+            lacks_lock_dir: false,
             quiet: now,
             ending: false,
             settings,
         };
         daemon.watch_holders();
         daemon.service.log_events();
+        daemon.check_lock_dir();
         if let Some(exempt) = &daemon.settings.exclusive_except {
             let Service { table, authority, journal, ports, .. } = &mut *daemon.service;
             let (layout, log) = (table.layout().clone(), journal.log.another());
@@ -225,6 +229,7 @@ impl<'s> Daemon<'s> {
                     Severity::Notice,
                     &format_args!("SIGHUP: opening the lock directories again"),
                 );
+                self.check_lock_dir();
             } else {
                 self.ending = true;
             }
@@ -287,9 +292,32 @@ impl<'s> Daemon<'s> {
         if now.saturating_duration_since(self.reopened) >= REOPEN_EVERY {
             self.reopened = now;
             self.service.table.reopen();
+            self.check_lock_dir();
             subordinate::read();
             self.watches.forget_directories();
         }
+    }
+
+    /// The system's lock directory may come later than the daemon. Until then every lock is refused, and the log and
+    /// `systemctl status` say why.
+    fn check_lock_dir(&mut self) {
+        let lock_dir = &self.service.table.layout().lock_dir;
+        let seen = std::fs::metadata(lock_dir);
+        let is_missing = seen.is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
+        if is_missing == self.lacks_lock_dir {
+            return;
+        }
+        self.lacks_lock_dir = is_missing;
+        let shown = lock_dir.display();
+        let (severity, text) = match is_missing {
+            true => (
+                Severity::Error,
+                format!("nothing can be locked: the lock directory {shown} does not exist"),
+            ),
+            false => (Severity::Notice, format!("the lock directory {shown} exists now")),
+        };
+        self.notify.status(if is_missing { &text } else { "" });
+        self.service.journal.log.record(severity, &format_args!("{text}"));
     }
 
     /// A process is gone. Files of its locks that could not be removed are tried again a second later.

@@ -4,6 +4,7 @@
 use super::mention;
 use super::outcome::NAMELESS;
 use crate::{Client, Holder, Key, ServerAddress};
+use pidlockfile::span;
 use serde_json::Value;
 use std::cell::Cell;
 use std::io::{self, IsTerminal};
@@ -87,8 +88,8 @@ async fn answered_since<T>(
         return answer.await;
     }
     let servers: Vec<String> = servers.iter().map(ToString::to_string).collect();
-    let (servers, patience_s) = (servers.join(", "), client.patience().as_secs());
-    mention(&format!("no answer yet from {servers}; trying for {patience_s} s in all"), form);
+    let (servers, patience) = (servers.join(", "), span(client.patience()));
+    mention(&format!("no answer yet from {servers}; trying for {patience} in all"), form);
     answer.await
 }
 
@@ -119,13 +120,13 @@ async fn ask(key: &Key, client: &Client) -> Option<Holder> {
     timeout(MOMENT, watch.next()).await.ok()?.ok()?
 }
 
-/// Nothing about a holder without a name.
+/// Nothing about a holder without a name. The name comes last: it may look like a command line.
 fn words(holder: &Holder) -> Option<String> {
     let name = holder.name.as_deref().filter(|name| !name.is_empty())?.escape_debug();
-    let age_s = holder.age.as_secs();
+    let age = span(holder.age);
     Some(match holder.holders {
-        0 | 1 => format!("held by {name} for {age_s} s"),
-        several => format!("held by {several} clients, the last of them {name} for {age_s} s"),
+        0 | 1 => format!("held for {age} by {name}"),
+        several => format!("held by {several} clients, for {age} by the last of them: {name}"),
     })
 }
 
@@ -136,18 +137,14 @@ pub(super) fn of_lock(row: &Value) -> String {
         Some(name) => format!(" ({})", name.escape_debug()),
         None => String::new(),
     };
-    let left = match row.get("lease_expires_in_s").and_then(Value::as_f64) {
-        // Cut, not rounded: a lease never shows more than it has.
-        Some(left) => format!("{:.1}", (left * 10.0).floor() / 10.0),
-        None => "?".to_owned(),
-    };
+    let left = seconds(row, "lease_expires_in_s").unwrap_or_else(|| "?".to_owned());
     let waiters = text(row, "waiters");
     match row.get("readers").and_then(Value::as_u64) {
         None | Some(1) => {
-            format!("held by connection {owner}{name}, {left} s left, {waiters} waiting")
+            format!("held by connection {owner}{name}, {left} left, {waiters} waiting")
         }
         Some(readers) => format!(
-            "shared by {readers}, the last of them connection {owner}{name}, {left} s left, {waiters} waiting"
+            "shared by {readers}, the last of them connection {owner}{name}, {left} left, {waiters} waiting"
         ),
     }
 }
@@ -181,15 +178,23 @@ pub(super) fn of_key(stats: &Value) -> String {
 }
 
 fn of_party(row: &Value, since: &str) -> String {
-    let whole = |name: &str| row.get(name).and_then(Value::as_f64).map(f64::floor);
-    let (connection, age) = (text(row, "connection"), whole(since).unwrap_or_default());
+    let connection = text(row, "connection");
+    let age = seconds(row, since).unwrap_or_else(|| "?".to_owned());
     let name = match row.get("name") {
         Some(_) => format!("{} (connection {connection})", text(row, "name")),
         None => format!("connection {connection}"),
     };
-    let left = whole("lease_left_s").map_or_else(String::new, |left| format!(", {left} s left"));
-    let slot = whole("slot").map_or_else(String::new, |slot| format!("slot {slot}: "));
-    format!("{slot}{name} for {age} s{left}")
+    let left =
+        seconds(row, "lease_left_s").map_or_else(String::new, |left| format!(", {left} left"));
+    let slot = row.get("slot").and_then(Value::as_u64);
+    let slot = slot.map_or_else(String::new, |slot| format!("slot {slot}: "));
+    format!("{slot}{name} for {age}{left}")
+}
+
+/// A length of time. Cut, not rounded: a lease never shows more than it has.
+fn seconds(row: &Value, name: &str) -> Option<String> {
+    let seconds = row.get(name).and_then(Value::as_f64)?;
+    Duration::try_from_secs_f64(seconds).ok().map(span)
 }
 
 /// A member of a row, without control characters.
@@ -211,8 +216,8 @@ mod tests {
     use tokio::time::sleep;
 
     #[rstest]
-    #[case::alone(Some("eve\u{1b}@host[1] cp"), 1, Some("held by eve\\u{1b}@host[1] cp for 61 s"))]
-    #[case::shared(Some("al"), 4, Some("held by 4 clients, the last of them al for 61 s"))]
+    #[case::alone(Some("eve\u{1b}@host[1] cp"), 1, Some("held for 1m01s by eve\\u{1b}@host[1] cp"))]
+    #[case::shared(Some("al"), 4, Some("held by 4 clients, for 1m01s by the last of them: al"))]
     #[case::without_a_name(None, 1, None)]
     #[case::without_a_word(Some(""), 1, None)]
     fn the_holder_in_words(

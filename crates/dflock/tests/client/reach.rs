@@ -74,7 +74,7 @@ fn a_server_that_is_away_is_named_with_what_to_start() {
     let end = testbed::local::run(&mut bare(&["--server", &server, "run", "k", "--", "true"]));
     let lines: Vec<&str> = end.err.lines().collect();
     let [looking, failed] = lines.as_slice() else { panic!("{end:?}") };
-    assert_eq!(*looking, format!("dflock: no answer yet from {server}; trying for 10 s in all"));
+    assert_eq!(*looking, format!("dflock: no answer yet from {server}; trying for 10s in all"));
     assert!(failed.starts_with(&format!("dflock: cannot connect to {server}: ")), "{end:?}");
     assert!(failed.ends_with("; start dflockd there, or see --server"), "{end:?}");
 }
@@ -100,7 +100,7 @@ fn a_server_that_does_not_answer_is_named(#[case] words: &[&str], #[case] is_sil
     command.args(words.iter().map(|word| word.replace("PORT", &port)));
     command.env("DFLOCK_SERVERS", &server).env("DFLOCK_ADMIN_TOKEN", "secret");
     let asking = start(command.stdin(Stdio::piped()));
-    let said = format!("dflock: no answer yet from {server}; trying for 600 s in all\n");
+    let said = format!("dflock: no answer yet from {server}; trying for 10m00s in all\n");
     until(&said, || asking.complained() == said);
 }
 

@@ -113,7 +113,8 @@ fn people_learn_for_whom_they_wait() {
     typist.expect("begun");
     for keys in ["k", "--key j --key k"] {
         typist.line(&format!("dflock run {keys} -- true"));
-        typist.expect("dflock: waiting for k: held by alice at work for ");
+        typist.expect("dflock: waiting for k: held for ");
+        typist.expect("s by alice at work");
         typist.keys("\x03");
         typist.line("echo code $?");
         typist.expect("code 130");

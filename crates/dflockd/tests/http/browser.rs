@@ -33,15 +33,11 @@ fn shown(browser: &Browser, id: &str) -> String {
     browser.run(&script).as_str().unwrap().to_owned()
 }
 
-/// The number behind `3.4 s`, as far as tests let things become old.
-fn seconds(text: &str) -> f64 {
-    let number = text.strip_suffix(" s").unwrap_or_else(|| panic!("{text:?} is no short span"));
-    match number.split_once(" min ") {
-        Some((minutes, rest)) => {
-            minutes.parse::<f64>().unwrap() * 60.0 + rest.parse::<f64>().unwrap()
-        }
-        None => number.parse().unwrap(),
-    }
+/// The number behind `3s` or `1m05s`, as far as tests let things become old.
+fn seconds(text: &str) -> u32 {
+    let number = text.strip_suffix('s').unwrap_or_else(|| panic!("{text:?} is no short span"));
+    let (minutes, rest) = number.split_once('m').unwrap_or(("0", number));
+    minutes.parse::<u32>().unwrap() * 60 + rest.parse::<u32>().unwrap()
 }
 
 /// The holders and waiters of a key, as the page names them.
@@ -85,11 +81,11 @@ fn the_page_shows_live_who_holds_and_who_waits() {
     let [deploy, pool, again] = seen.as_slice() else { panic!("{seen:?}") };
     assert_eq!(deploy[0], "deploy");
     assert_eq!(deploy[1], holders[0]);
-    assert!(seconds(&deploy[2]) < 50.0, "{deploy:?}");
+    assert!(seconds(&deploy[2]) < 50, "{deploy:?}");
     let left = seconds(&deploy[3]);
-    assert!(left > 40.0 && left <= 100.0, "{deploy:?}");
+    assert!(left > 40 && left <= 100, "{deploy:?}");
     // In the order in which they came.
-    let queue = deploy[4].split(" s").map(str::trim).filter(|line| !line.is_empty());
+    let queue = deploy[4].split("s ").map(str::trim).filter(|line| !line.is_empty());
     let queue: Vec<_> = queue.map(|line| line.split(',').next().unwrap().to_owned()).collect();
     assert_eq!((queue.len(), &queue), (2, &waiters));
     assert_eq!((pool[0].as_str(), again.len()), ("pool semaphore, 2 of 3 held", 3));

@@ -57,7 +57,7 @@ fn a_program_waits_in_line() {
     let bob = ground.sandbox.command(LFP).args(words).args(["-c", OPEN]).user(User::Bob);
     let mut bob = bob.env("LFP_TIMEOUT", "30").env("LFP_TELL", "1").spawn();
     bob.expect("lfp: /dev/ttyW0: held by alice, python3");
-    bob.expect("; waiting, 60 s at most");
+    bob.expect("; waiting, 1m00s at most");
     assert!(!bob.output().contains("opened"));
     alice.type_in("\n");
     bob.expect("opened");
@@ -109,7 +109,7 @@ fn a_signal_ends_the_wait() {
     );
     let bob = ground.python(&script, User::Bob).env("LFP_PORTS", PORTS).env("LFP_TELL", "1");
     let mut bob = bob.env("LFP_WAIT", "1000").spawn();
-    bob.expect("; waiting, 1000 s at most");
+    bob.expect("; waiting, 16m40s at most");
     let ended = until(LIMIT, || {
         // It may come before the wait has begun, and be forgotten then; or after the end.
         let _ = ground.sandbox.command("kill").arg(bob.pid().to_string()).run();

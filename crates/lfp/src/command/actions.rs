@@ -15,13 +15,14 @@ use super::report::{in_the_way, living, openers};
 use super::row::Row;
 use super::waiting::{self, Waited};
 use crate::client::broker::{Broker, Route, Trouble};
-use ttylock::{Outcome, Pass, Request, Scheme};
+use ttylock::{Layout, Outcome, Pass, Request, Scheme, Table};
 
 pub(super) fn lock(asked: &Taken, route: &Route, output: &Output) -> Result<u8, Failure> {
     refuse_missing(&asked.asked.device, asked.presence)?;
     let (mut broker, request) = (Broker::new(route), request(&asked.asked)?);
     let outcome = broker.lock(&request);
-    done_or_why(outcome, &mut broker, &request, Failure::busy).map(|()| locked(&request, output))
+    done_or_why(outcome, &mut broker, &request, busy_for(&request))
+        .map(|()| locked(&request, output))
 }
 
 pub(super) fn unlock(asked: &Asked, route: &Route, output: &Output) -> Result<u8, Failure> {
@@ -37,7 +38,7 @@ pub(super) fn unlock(asked: &Asked, route: &Route, output: &Output) -> Result<u8
             (request, outcome) = (own, Ok(Outcome::Done));
         }
     }
-    done_or_why(outcome, &mut broker, &request, |rows| Failure::not_held(rows, request.pid))?;
+    done_or_why(outcome, &mut broker, &request, not_held(&request))?;
     Ok(done(&request, still_open(&request), output))
 }
 
@@ -46,7 +47,7 @@ pub(super) fn pass(asked: &Handed, route: &Route, output: &Output) -> Result<u8,
     let (mut broker, from) = (Broker::new(route), request(&asked.asked)?);
     let pass = Pass { device: from.device.clone(), from: from.pid, to: asked.to };
     let to = Request { pid: asked.to, ..from.clone() };
-    done_or_why(broker.pass(&pass), &mut broker, &to, |rows| Failure::not_held(rows, from.pid))?;
+    done_or_why(broker.pass(&pass), &mut broker, &to, not_held(&from))?;
     Ok(done(&to, Vec::new(), output))
 }
 
@@ -58,7 +59,7 @@ pub(super) fn wait(asked: &AskedInTime, route: &Route, output: &Output) -> Resul
     broker.be_patient(waiting::patience(deadline));
     if in_the_way(&request.device).iter().any(|row| row.is_lock_of(request.pid)) {
         // It would be waited for without end: nobody else can release it meanwhile.
-        return Err(busy(&mut broker, &request, Failure::busy));
+        return Err(busy(&mut broker, &request, busy_for(&request)));
     }
     // In a container, only the service may see the lock files.
     let is_new = broker.knows_no_holder(&request.device);
@@ -76,7 +77,7 @@ pub(super) fn came_of(
     request: &Request,
 ) -> Result<(), Failure> {
     match waited {
-        Waited::Answered(outcome) => done_or_why(outcome, broker, request, Failure::busy),
+        Waited::Answered(outcome) => done_or_why(outcome, broker, request, busy_for(request)),
         Waited::TimedOut(reasons) => {
             Err(busy(broker, request, |rows| Failure::timed_out(rows, reasons)))
         }
@@ -101,6 +102,21 @@ pub(super) fn done_or_why(
             Err(Failure::not_permitted(reasons).about(request.device.as_str()))
         }
         Err(trouble) => Err(trouble.failure().about(request.device.as_str())),
+    }
+}
+
+/// What a busy device means for a process that wants it.
+pub(super) fn busy_for(request: &Request) -> impl FnOnce(Vec<Row>) -> Failure {
+    let pid = request.pid;
+    move |rows| Failure::busy(rows, pid)
+}
+
+/// What a busy device means for a process that releases it.
+pub(super) fn not_held(request: &Request) -> impl FnOnce(Vec<Row>) -> Failure {
+    let Request { device, pid } = request.clone();
+    move |rows| match Table::new(Layout::native()).is_held_elsewhere(&device) {
+        true => Failure::held_elsewhere(rows),
+        false => Failure::not_held(rows, pid),
     }
 }
 

@@ -30,7 +30,7 @@ const WRAPPER_BYTES: u64 = 4096;
 pub(super) fn adopt(asked: &Adopt, output: &Output) -> Result<u8, Failure> {
     let wrapper = Path::new(PLACE).join(&asked.program);
     if asked.undo {
-        undo(&asked.program, &wrapper)?;
+        undo(asked, &wrapper)?;
     } else {
         make(asked, &wrapper, if asked.files { "" } else { "--ports " })?;
     }
@@ -42,7 +42,7 @@ fn make(asked: &Adopt, wrapper: &Path, options: &str) -> Result<(), Failure> {
     let program = original(&asked.program)
         .ok_or_else(|| Failure::system(format!("{}: no such program", asked.program)))?;
     let library = shim::wanted(program.as_os_str(), Starter::Anybody)?;
-    let lfp = env::current_exe().map_err(|error| trouble(wrapper, &error))?;
+    let lfp = env::current_exe().map_err(|error| trouble(asked, wrapper, &error))?;
     let all = [lfp.to_str(), program.to_str(), Some(&library)];
     let [Some(lfp), Some(program), Some(library)] = all else {
         return Err(Failure::system("a path is not in UTF-8"));
@@ -58,16 +58,17 @@ fn make(asked: &Adopt, wrapper: &Path, options: &str) -> Result<(), Failure> {
         name = asked.program,
     );
     check_ours(wrapper)?;
-    write(wrapper, &text).map_err(|error| trouble(wrapper, &error))
+    write(wrapper, &text).map_err(|error| trouble(asked, wrapper, &error))
 }
 
-fn undo(program: &str, wrapper: &Path) -> Result<(), Failure> {
+fn undo(asked: &Adopt, wrapper: &Path) -> Result<(), Failure> {
     check_ours(wrapper)?;
     fs::remove_file(wrapper).map_err(|error| {
         if error.kind() != io::ErrorKind::NotFound {
-            return trouble(wrapper, &error);
+            return trouble(asked, wrapper, &error);
         }
-        Failure::system(format!("{program} is not adopted: there is no {}", wrapper.display()))
+        let (program, wrapper) = (&asked.program, wrapper.display());
+        Failure::system(format!("{program} is not adopted: there is no {wrapper}"))
     })
 }
 
@@ -109,6 +110,16 @@ fn write(wrapper: &Path, text: &str) -> io::Result<()> {
     result
 }
 
-fn trouble(wrapper: &Path, error: &io::Error) -> Failure {
-    Failure::system(format!("{}: {}", wrapper.display(), words_of(error)))
+fn trouble(asked: &Adopt, wrapper: &Path, error: &io::Error) -> Failure {
+    let text = format!("{}: {}", wrapper.display(), words_of(error));
+    if error.kind() != io::ErrorKind::PermissionDenied {
+        return Failure::system(text);
+    }
+    let option = match (asked.undo, asked.files) {
+        (true, _) => "--undo ",
+        (false, true) => "--files ",
+        (false, false) => "",
+    };
+    let way_out = format!("an administrator may: sudo lfp adopt {option}{}", asked.program);
+    Failure::not_permitted(vec![text, way_out])
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use nix::unistd::geteuid;
 
-use super::denial::{NO_FORCE, Reason, nobodys, supposed_reason};
+use super::denial::{NO_FORCE, Reason, nobodys, supposed_reasons};
 use super::outcome::Failure;
 use super::report::living;
 use crate::client::PATIENCE;
@@ -83,7 +83,7 @@ impl Broker {
         } else if self.is_direct() {
             nobodys(request.pid).into_iter().collect()
         } else {
-            vec![supposed_reason(request)]
+            supposed_reasons(request)
         }
     }
 }

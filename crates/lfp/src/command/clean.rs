@@ -136,8 +136,10 @@ impl Report {
                     ("records", Value::Number(count)),
                     ("cut_off", Value::Bool(self.cut_off)),
                 ];
-                let failure =
-                    failure.map(|it| [("outcome", it.word.into()), ("message", it.message())]);
+                let failure = failure.map(|it| {
+                    let (word, message) = (it.word, it.message());
+                    [("outcome", word.into()), ("error", word.into()), ("message", message)]
+                });
                 members.extend(failure.into_iter().flatten());
                 Value::Object(members)
             },

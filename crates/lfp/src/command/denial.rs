@@ -10,24 +10,28 @@ use pidlockfile::Pid;
 use pidlockfile::process;
 
 use super::printable::printable;
+use super::row::user_name;
 use crate::client::broker::{node, path, wrong_device};
 use ttylock::{DeviceName, Layout, Request};
 
 /// Why something is as it is, for people: one printable line.
 pub(super) type Reason = String;
 
-/// The likeliest reason.
-pub(super) fn supposed_reason(Request { device, pid }: &Request) -> Reason {
-    wrong_device(device)
-        .or_else(|| nobodys(*pid))
-        .or_else(|| somebody_elses(*pid))
-        .or_else(|| closed_device(device))
-        .or_else(|| no_room(&Layout::native().lock_dir))
-        .unwrap_or_else(|| {
+/// The likeliest reasons: several may have to be mended.
+pub(super) fn supposed_reasons(Request { device, pid }: &Request) -> Vec<Reason> {
+    if let Some(reason) = wrong_device(device).or_else(|| nobodys(*pid)) {
+        return vec![reason];
+    }
+    let mut reasons: Vec<Reason> = somebody_elses(*pid).into_iter().collect();
+    reasons.extend(closed_device(device));
+    if reasons.is_empty() {
+        reasons.push(no_room(&Layout::native().lock_dir).unwrap_or_else(|| {
             "the service may not write the lock directory, or does not know this user: its log \
              says which"
                 .to_owned()
-        })
+        }));
+    }
+    reasons
 }
 
 /// Why the service does not release a lock by force.
@@ -44,7 +48,13 @@ fn somebody_elses(pid: Pid) -> Option<Reason> {
     let owner = users.real;
     let foreign = !own.is_root() && !users.belong_to(own.as_raw());
     foreign.then(|| {
-        format!("process {pid} belongs to uid {owner}; you can lock only for your own processes")
+        // `su` waits for the shell that it has started, and keeps the rights of root.
+        let name = process::stat(pid).map_or_else(String::new, |it| format!(" ({})", printable(&it.name)));
+        let owner = user_name(owner).unwrap_or_else(|| format!("uid {owner}"));
+        format!(
+            "process {pid}{name} belongs to {owner}: you can lock and unlock for your own processes only; \
+             --pid names another one"
+        )
     })
 }
 

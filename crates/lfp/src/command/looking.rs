@@ -69,7 +69,7 @@ fn show(
             if times.watch {
                 output.begin_anew();
             }
-            output.answer(|| picture.text(question), || picture.to_json());
+            output.answer(|| picture.text(question), || picture.to_json(question));
             picture.remarks(question, output);
         }
         if !times.watch {
@@ -126,19 +126,23 @@ impl Picture {
         })
     }
 
-    fn to_json(&self) -> Value {
-        Value::Object(vec![
+    fn to_json(&self, question: Question<'_>) -> Value {
+        let mut members = vec![
             ("complete", Value::Bool(self.is_complete && self.out_of_sight.is_nothing())),
             ("service", Value::Bool(self.service == Service::Asked)),
             ("devices", Value::List(self.devices.iter().map(report::device_in_json).collect())),
-        ])
+        ];
+        if let Some(device) = self.misspelt(question).next() {
+            let failure = missing(&device.name);
+            members.extend([("error", failure.word.into()), ("message", failure.message())]);
+        }
+        Value::Object(members)
     }
 
     /// What is wrong with the question, or with the service that was asked.
     fn remarks(&self, question: Question<'_>, output: &Output) {
         for device in self.misspelt(question) {
-            let (name, text) = (printable(&device.name), no_such_device(&device.name));
-            output.remark(&format!("/dev/{name}: {text}"));
+            output.remark(&missing(&device.name).to_string());
         }
         let is_free = |device: &Device| device.holders.is_empty();
         if matches!(question, Question::All) && self.devices.iter().any(is_free) {
@@ -186,16 +190,13 @@ pub(super) fn refuse_missing(device: &DeviceName, presence: Presence) -> Result<
     if presence.absent || resolved.map_or(true, |resolved| resolved.node.is_some()) {
         return Ok(());
     }
-    Err(Failure::no_device(no_such_device(device.as_str())).about(device.as_str()))
+    Err(missing(device.as_str()).or_absent())
 }
 
-/// `there is no such device; did you mean /dev/ttyUSB0?`
-fn no_such_device(name: &str) -> String {
-    let text = "there is no such device";
-    match suggestion(&Layout::native().dev_dir, name) {
-        Some(other) => format!("{text}; did you mean /dev/{}?", printable(&other)),
-        None => text.to_owned(),
-    }
+/// `/dev/ttyUSB9: there is no such device; did you mean /dev/ttyUSB0?`
+fn missing(name: &str) -> Failure {
+    let other = suggestion(&Layout::native().dev_dir, name);
+    Failure::no_device(other.as_deref().map(printable)).about(&printable(name))
 }
 
 /// What a container does not show.

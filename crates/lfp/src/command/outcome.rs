@@ -55,9 +55,19 @@ impl Failure {
         Self { device: Some(format!("/dev/{device}")), ..self }
     }
 
-    /// Somebody else has it; these do.
-    pub(super) fn busy(holders: Vec<Row>) -> Self {
-        Self::new("busy", None, "busy").with(holders, Vec::new())
+    /// Somebody else has it, or this process, which asked for it again.
+    pub(super) fn busy(holders: Vec<Row>, pid: Pid) -> Self {
+        let is_own = holders.iter().any(|row| row.is_lock_of(pid));
+        let text = if is_own { "busy: locked already for the same process" } else { "busy" };
+        Self::new("busy", None, text).with(holders, Vec::new())
+    }
+
+    /// Its holder has another number here, or none: who is named by a number is another process.
+    pub(super) fn held_elsewhere(holders: Vec<Row>) -> Self {
+        let text = "not unlocked: the holder is in another container";
+        let way_out =
+            "the process number counts there: unlock the port there, or end the holder".to_owned();
+        Self::new("busy", None, text).with(holders, vec![way_out])
     }
 
     /// Nothing to unlock, or it is another's. Or it is this process's, and another one is changing it.
@@ -104,10 +114,16 @@ impl Failure {
         Self::new("unreachable", exit::UNREACHABLE, text).with(Vec::new(), reasons)
     }
 
-    /// There is nothing to lock.
-    pub(super) fn no_device(text: String) -> Self {
-        let way_out = "--absent locks a device that is away and will come".to_owned();
-        Self::new("no-such-device", exit::NO_DEVICE, text).with(Vec::new(), vec![way_out])
+    /// The name is that of no device, and perhaps near to that of another one.
+    pub(super) fn no_device(other: Option<String>) -> Self {
+        let tip = other.map_or_else(String::new, |other| format!("; did you mean /dev/{other}?"));
+        let text = format!("there is no such device{tip}");
+        Self::new("no-such-device", exit::NO_DEVICE, text)
+    }
+
+    /// The same for a command that has the option.
+    pub(super) fn or_absent(self) -> Self {
+        self.with(Vec::new(), vec!["--absent locks a device that is away and will come".to_owned()])
     }
 
     pub(super) fn interrupted(signal: Signal) -> Self {

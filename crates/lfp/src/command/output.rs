@@ -78,6 +78,7 @@ impl Output {
                 let value = Value::Object(vec![
                     ("outcome", failure.word.into()),
                     ("device", failure.device.as_deref().map_or(Value::Null, Value::from)),
+                    ("error", failure.word.into()),
                     ("message", failure.message()),
                     ("holders", Value::List(holders)),
                 ]);

@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::path::Path;
 
-use pidlockfile::Pid;
+use pidlockfile::{Pid, span};
 use wrapcmd::Value;
 
 use super::calendar::local;
@@ -16,8 +16,7 @@ use crate::client::broker::{Broker, Route};
 use crate::client::{Client, Error, Waiter};
 use crate::limits::{COMMAND_SEARCH, COMPLAINT_SEARCH};
 use ttylock::{
-    DeviceName, Holder, Layout, OutOfSight, Standing, Survey, Table, age, openers_of,
-    tell_exclusive,
+    DeviceName, Holder, Layout, OutOfSight, Standing, Survey, Table, openers_of, tell_exclusive,
 };
 
 /// As many lock files of one holder are named in one line for people.
@@ -267,7 +266,7 @@ fn line(row: &Row, locks: &[&str]) -> [Cell; 8] {
         (or_dash(row.user().or_else(|| Some(format!("({})", row.owner.as_ref()?)))), PLAIN),
         (holder.standing.word().to_owned(), style),
         (or_dash(holder.since.and_then(local)), PLAIN),
-        (or_dash(row.age.map(age)), PLAIN),
+        (or_dash(row.age.map(span)), PLAIN),
         (names, PLAIN),
         (or_dash(holder.command.clone()), PLAIN),
     ]

@@ -4,13 +4,13 @@ use std::collections::{BTreeSet, HashMap};
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use pidlockfile::{Age, Pid};
+use pidlockfile::{Age, Pid, span};
 use wrapcmd::Value;
 
 use super::calendar::{local, utc};
 use super::command_lines::{self, Described};
 use super::printable::printable;
-use ttylock::{Holder, Standing, age};
+use ttylock::{Holder, Standing};
 
 /// The longest part of a command line that is shown, in characters.
 const COMMAND_CHARS: usize = 200;
@@ -95,7 +95,7 @@ impl Row {
             text.extend([", ", command]);
         }
         if let (Some(since), Some(time)) = (self.holder.since.and_then(local), self.age) {
-            text.extend([", since ", &since, " (", &age(time), ")"]);
+            text.extend([", since ", &since, " (", &span(time), ")"]);
         }
         text.extend([", by ", self.lock()]);
         if let Some(owner) = &self.owner {

@@ -11,7 +11,7 @@ use pidlockfile::{Pid, process};
 use wrapcmd::exit::End;
 use wrapcmd::{Beside, Signals, Standby};
 
-use super::actions::{came_of, done_or_why, surprises};
+use super::actions::{busy_for, came_of, done_or_why, surprises};
 use super::arguments::Run;
 use super::exclusive::Exclusion;
 use super::left_open;
@@ -163,7 +163,7 @@ fn take_all(
                 broker.give_back_unanswered(&request);
                 came_of(waited, broker, &request)
             }
-            _ => done_or_why(outcome, broker, &request, Failure::busy),
+            _ => done_or_why(outcome, broker, &request, busy_for(&request)),
         };
         if let Err(failure) = outcome {
             give_back(broker, &taken);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use pidlockfile::{Pid, process};
 
-use super::actions::{busy, came_of, done, done_or_why, still_open};
+use super::actions::{busy, busy_for, came_of, done, done_or_why, not_held, still_open};
 use super::arguments::{AskedFor, Release};
 use super::command_lines;
 use super::outcome::{Failure, words_of};
@@ -48,7 +48,7 @@ pub(super) fn force(asked: &Release, route: &Route, output: &Output) -> Result<u
         && asked.signal.is_some()
         && lets_go(&request, Duration::ZERO);
     if !is_gone {
-        done_or_why(outcome, &mut broker, &request, |rows| Failure::not_held(rows, holder))?;
+        done_or_why(outcome, &mut broker, &request, not_held(&request))?;
         remarks.extend(still_open(&request));
     }
     Ok(done(&request, remarks, output))
@@ -60,7 +60,7 @@ fn ask_for_the_right(broker: &mut Broker, device: &DeviceName) -> Result<(), Fai
     let nobodys = Request { device: device.clone(), pid: Pid::this() };
     match broker.force(&nobodys) {
         Ok(Outcome::Busy) => Ok(()),
-        outcome => done_or_why(outcome, broker, &nobodys, Failure::busy),
+        outcome => done_or_why(outcome, broker, &nobodys, busy_for(&nobodys)),
     }
 }
 
@@ -110,7 +110,7 @@ pub(super) fn ask(asked: &AskedFor, route: &Route, output: &Output) -> Result<u8
     let waited = wait(&mut broker, &request, deadline, None, None);
     broker.give_back_unanswered(&request);
     match waited {
-        Waited::TimedOut(_) => Err(busy(&mut broker, &request, Failure::busy)),
+        Waited::TimedOut(_) => Err(busy(&mut broker, &request, busy_for(&request))),
         waited @ (Waited::Answered(_) | Waited::Interrupted(_)) => {
             came_of(waited, &mut broker, &request)?;
             let _ = broker.unlock(&request);

@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use pidlockfile::{Identity, Pid, process};
 
-pub(crate) use super::kernel_list::Completeness;
+pub(crate) use super::kernel_list::{Completeness, Shortage};
 use super::kernel_list::{Listing, Opening, read_list};
 use super::list_thread::{GOOD_FOR, ListThread};
 use crate::device::node::Node;
@@ -136,12 +136,6 @@ impl Flocks {
 
 fn sight_in(listing: &Listing, node: &Node) -> Sight {
     Sight { holders: listing.holders(node), completeness: listing.completeness }
-}
-
-/// The message for people if not all locks were seen.
-pub(super) fn too_many(most_of: Option<u32>) -> String {
-    let whose = most_of.map(|uid| format!(", most of them of uid {uid}")).unwrap_or_default();
-    format!("too many kernel locks to see all{whose}")
 }
 
 /// The holder of `flock(2)` on a lock file, as far as it matters.
@@ -283,7 +277,7 @@ mod tests {
     #[case::nobody(&[], Completeness::Whole, true, Flocker::Nobody)]
     #[case::of_another_pid_namespace(&[], Completeness::Whole, false, Flocker::Counts(FlockHolder::Unseen))]
     #[case::an_outsider_in_a_container(&[OUTSIDER], Completeness::Whole, false, Flocker::Ignored(process(OUTSIDER)))]
-    #[case::not_all_is_told(&[OUTSIDER], Completeness::Partial(None), true, Flocker::Counts(FlockHolder::Unseen))]
+    #[case::not_all_is_told(&[OUTSIDER], Completeness::Partial(Shortage::TooLong(None)), true, Flocker::Counts(FlockHolder::Unseen))]
     fn the_flock_of_which_users_counts(
         #[case] pids: &[i64],
         #[case] completeness: Completeness,

@@ -14,7 +14,7 @@ pub use super::holder::{Holder, OutOfSight, Scheme, Standing, held_by};
 pub use super::open::has_open;
 
 use super::exclusive::{Closing, Duplicate};
-use super::flock::{self, Completeness, FlockHolder, Flocks};
+use super::flock::{Completeness, FlockHolder, Flocks};
 use super::kernel_list::Listing;
 use super::names;
 use super::open::{LOOKS, openers};
@@ -64,8 +64,8 @@ impl Holder {
 fn by_flock(device: &str, node: &Node, listing: &Listing, may_be_open: bool) -> Vec<Holder> {
     let found = listing.holders(node);
     match listing.completeness {
-        Completeness::Partial(most_of) if found.is_empty() && may_be_open => {
-            let command = Some(format!("({})", flock::too_many(most_of)));
+        Completeness::Partial(shortage) if found.is_empty() && may_be_open => {
+            let command = Some(format!("({shortage})"));
             vec![Holder { command, ..Holder::unknown(device, Scheme::Flock) }]
         }
         Completeness::Partial(_) | Completeness::Whole => {
@@ -197,6 +197,7 @@ pub fn one_line(bytes: &[u8]) -> String {
 mod tests {
     use rstest::rstest;
 
+    use super::super::flock::Shortage;
     use super::*;
 
     #[rstest]
@@ -218,7 +219,7 @@ mod tests {
     fn an_incomplete_list_is_reported_with_the_user_of_most_locks() {
         let node = Node::of(&fs::metadata("/dev/null").unwrap());
         let uid = real_user(Pid::this()).unwrap();
-        let completeness = Completeness::Partial(Some(uid));
+        let completeness = Completeness::Partial(Shortage::TooLong(Some(uid)));
         let listing = Listing { completeness, ..Listing::default() };
         let text = format!("(too many kernel locks to see all, most of them of uid {uid})");
         let expected = Holder { command: Some(text), ..Holder::unknown("ttyS0", Scheme::Flock) };

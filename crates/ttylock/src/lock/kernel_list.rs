@@ -7,6 +7,7 @@
 //! pieces (`kernel_buffer.rs`), and most lists are then one piece. Services keep the opening with the large pieces.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -65,8 +66,33 @@ const OWNERS_LOOKED_UP: usize = 256;
 pub(crate) enum Completeness {
     /// It was, once at least.
     Whole,
-    /// The list is too long. Most of its locks belong to this user.
-    Partial(Option<u32>),
+    /// It was not, for this reason.
+    Partial(Shortage),
+}
+
+/// Why the list was not read to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shortage {
+    /// It has too many locks, most of them of this user, if that is known.
+    TooLong(Option<u32>),
+    /// There was too little time for it.
+    TooLate,
+    /// It could not be read.
+    Unread,
+}
+
+/// For people.
+impl fmt::Display for Shortage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooLong(None) => f.write_str("too many kernel locks to see all"),
+            Self::TooLong(Some(uid)) => {
+                write!(f, "too many kernel locks to see all, most of them of uid {uid}")
+            }
+            Self::TooLate => f.write_str("the kernel's list of locks could not be read in time"),
+            Self::Unread => f.write_str("the kernel's list of locks could not be read"),
+        }
+    }
 }
 
 /// The file of a lock: its file system's major and minor number, and its inode.
@@ -82,7 +108,7 @@ pub(super) struct Listing {
 /// A list of which nothing was read.
 impl Default for Listing {
     fn default() -> Self {
-        Self { locks: Vec::new(), completeness: Completeness::Partial(None) }
+        Self { locks: Vec::new(), completeness: Completeness::Partial(Shortage::Unread) }
     }
 }
 
@@ -212,7 +238,8 @@ fn read(
         let needs_room = match extent {
             Extent::OnePiece => false,
             Extent::Pieces => differs && is_patient,
-            Extent::Cut => limit.is_none_or(|limit| Instant::now() < limit),
+            Extent::TooLong => limit.is_none_or(|limit| Instant::now() < limit),
+            Extent::TooLate => false,
         };
         if needs_room && most < LIST_BYTES {
             (*room, most) = (source.widen(), LIST_BYTES);
@@ -228,11 +255,17 @@ fn read(
             Extent::OnePiece => (WHOLE_READINGS, WHOLE_READINGS),
             Extent::Pieces if *room == PIECE_BYTES => (LEAST_READINGS, WIDE_READINGS),
             Extent::Pieces => (AGREEING, NARROW_READINGS),
-            Extent::Cut if number == 0 => {
-                let completeness = Completeness::Partial(owner_of_most(&list));
+            Extent::TooLong | Extent::TooLate if number == 0 => {
+                // A list that is longer than small pieces show may have been read, if there had been time.
+                let is_too_long = extent == Extent::TooLong && most == LIST_BYTES;
+                let shortage = match is_too_long {
+                    true => Shortage::TooLong(owner_of_most(&list)),
+                    false => Shortage::TooLate,
+                };
+                let completeness = Completeness::Partial(shortage);
                 return Ok((Listing { completeness, ..listing }, false));
             }
-            Extent::Cut => {
+            Extent::TooLong | Extent::TooLate => {
                 // The kernel's buffer may be too large to be kept.
                 *room = PAGE_BYTES;
                 (number, number)
@@ -255,8 +288,10 @@ enum Extent {
     OnePiece,
     /// It came to the end of the list, and may have skipped locks between two pieces.
     Pieces,
-    /// The list has more bytes, or takes longer than there is time.
-    Cut,
+    /// The list has more bytes than are read.
+    TooLong,
+    /// There was no time for the rest.
+    TooLate,
 }
 
 /// The lines that one reading shows.
@@ -281,8 +316,11 @@ fn read_once(
         }
         pieces = pieces.saturating_add(1);
         list.extend(piece.iter().map(|byte| char::from(*byte)));
-        if list.len() >= most || by.is_some_and(|by| Instant::now() >= by) {
-            break Extent::Cut;
+        if list.len() >= most {
+            break Extent::TooLong;
+        }
+        if by.is_some_and(|by| Instant::now() >= by) {
+            break Extent::TooLate;
         }
     };
     // A part of a line may look like a lock of another node.
@@ -290,13 +328,14 @@ fn read_once(
     Ok((list, extent))
 }
 
-/// The user whose processes have most of the locks of a list.
+/// The user whose processes have most of the locks of a list: nobody, if this process itself has more.
 fn owner_of_most(list: &str) -> Option<u32> {
     let mut takers: BTreeMap<i64, usize> = BTreeMap::new();
     for pid in list.lines().filter_map(|line| line.split_ascii_whitespace().nth(4)?.parse().ok()) {
         let times = takers.entry(pid).or_default();
         *times = times.saturating_add(1);
     }
+    let own = takers.remove(&Pid::this().as_raw().into()).unwrap_or_default();
     let mut takers: Vec<(i64, usize)> = takers.into_iter().collect();
     takers.sort_unstable_by_key(|(_, times)| std::cmp::Reverse(*times));
     let mut owners: BTreeMap<u32, usize> = BTreeMap::new();
@@ -306,7 +345,8 @@ fn owner_of_most(list: &str) -> Option<u32> {
             *all = all.saturating_add(times);
         }
     }
-    owners.into_iter().max_by_key(|(_, times)| *times).map(|(uid, _)| uid)
+    let (uid, times) = owners.into_iter().max_by_key(|(_, times)| *times)?;
+    (times > own).then_some(uid)
 }
 
 #[cfg(test)]
@@ -536,13 +576,14 @@ mod tests {
 
     /// A reading that is cut is no answer; after one that came to its end, it is not needed.
     #[rstest]
-    #[case::too_many_locks(200_000, None, false)]
-    #[case::too_slow(100, Some(1), false)]
-    #[case::too_slow_later(100, Some(4), true)]
+    #[case::too_many_locks(200_000, None, Completeness::Partial(Shortage::TooLong(None)))]
+    #[case::too_slow(100, Some(1), Completeness::Partial(Shortage::TooLate))]
+    #[case::too_slow_for_a_long_one(3000, Some(1), Completeness::Partial(Shortage::TooLate))]
+    #[case::too_slow_later(100, Some(4), Completeness::Whole)]
     fn a_list_that_cannot_be_read_is_not_whole(
         #[case] locks: usize,
         #[case] reads_in_time: Option<usize>,
-        #[case] is_whole: bool,
+        #[case] expected: Completeness,
     ) {
         let by = reads_in_time.map(|_| Instant::now() + Duration::from_secs(1));
         let mut reads = 0;
@@ -553,7 +594,32 @@ mod tests {
             }
         };
         let (listing, _) = read_while((0..locks).map(lock).collect(), by, slow_down);
-        assert_eq!(listing.completeness == Completeness::Whole, is_whole);
+        let seen = match listing.completeness {
+            // The numbers of the list are those of any processes here.
+            Completeness::Partial(Shortage::TooLong(_)) => {
+                Completeness::Partial(Shortage::TooLong(None))
+            }
+            seen @ (Completeness::Partial(_) | Completeness::Whole) => seen,
+        };
+        assert_eq!(seen, expected);
+    }
+
+    /// A service keeps locks as well, and is not who fills the list.
+    #[rstest]
+    #[case::others(1, 2, true)]
+    #[case::as_many(2, 2, false)]
+    #[case::own(2, 1, false)]
+    #[case::only_own(1, 0, false)]
+    fn the_user_of_most_locks_is_not_this_process(
+        #[case] own: usize,
+        #[case] others: usize,
+        #[case] is_named: bool,
+    ) {
+        let parent = std::os::unix::process::parent_id();
+        let line = |pid: u32| format!("1: FLOCK  ADVISORY  WRITE {pid} 00:05:1234 0 EOF\n");
+        let list = line(std::process::id()).repeat(own) + &line(parent).repeat(others);
+        let owner = Pid::new(parent.into()).and_then(process::real_user);
+        assert_eq!(owner_of_most(&list), owner.filter(|_| is_named));
     }
 
     /// A source that fails once, and has one lock.

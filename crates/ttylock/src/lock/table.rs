@@ -248,6 +248,12 @@ impl Table {
         survey::holder_on_record(&mut self.state, device)
     }
 
+    /// Whether a lock of the device is on record for a process of another pid namespace, such as a container's. Its number
+    /// is not one of ours.
+    pub fn is_held_elsewhere(&mut self, device: &DeviceName) -> bool {
+        survey::is_held_elsewhere(&mut self.state, device)
+    }
+
     /// For a process that lives longer than one session. From now on, up to `limit` lock files stay open with
     /// `flock(2)` on them: those that it writes, and those that an earlier daemon wrote. Every lock in the directory
     /// for writing is examined, and those of dead processes are removed. Call [`Table::remove_locks_of_ended`] when a

@@ -58,14 +58,14 @@ function patch(old, fresh) {
   for (const node of was.slice(now.length)) node.remove();
 }
 
+// As all our programs show it: 5s, 3m20s, 2h05m, 4d07h.
 function span(seconds) {
-  if (seconds < 10) return `${seconds.toFixed(1)} s`;
   const whole = Math.floor(seconds);
   const two = (number) => String(number).padStart(2, "0");
-  if (whole < 60) return `${whole} s`;
-  if (whole < 3600) return `${Math.floor(whole / 60)} min ${two(whole % 60)} s`;
-  if (whole < 86400) return `${Math.floor(whole / 3600)} h ${two(Math.floor(whole / 60) % 60)} min`;
-  return `${Math.floor(whole / 86400)} d ${Math.floor(whole / 3600) % 24} h`;
+  if (whole < 60) return `${whole}s`;
+  if (whole < 3600) return `${Math.floor(whole / 60)}m${two(whole % 60)}s`;
+  if (whole < 86400) return `${Math.floor(whole / 3600)}h${two(Math.floor(whole / 60) % 60)}m`;
+  return `${Math.floor(whole / 86400)}d${two(Math.floor(whole / 3600) % 24)}h`;
 }
 
 const count = (number) => number.toLocaleString("en");
@@ -183,7 +183,7 @@ function show(news) {
   put("holders", count(news.holders));
   put("waiters", count(news.waiters));
   put("connections", count(news.connections));
-  put("uptime", news.uptime_s < 60 ? `${news.uptime_s} s` : span(news.uptime_s));
+  put("uptime", span(news.uptime_s));
   put("version", `dflockd ${news.version}`);
   put("extent", extent(news));
   put("empty", news.keys_in_use === 0 ? "Nobody holds anything." : "No key in use has this in its name.");
@@ -219,7 +219,7 @@ function watch() {
   const age = Date.now() - newsAt;
   if (paused || board.hidden || document.hidden || age < LATE_MS || !asking || failures > 0) return;
   board.dataset.stale = "";
-  say("late", `No answer for ${span(Math.floor(age / 1000)).replace(".0", "")}. What you see is old.`);
+  say("late", `No answer for ${span(age / 1000)}. What you see is old.`);
 }
 
 function lost() {

@@ -146,14 +146,24 @@ pub(super) fn is_locked_for_missing(
 
 /// See [`super::Table::holder_on_record`].
 pub(super) fn holder_on_record(state: &mut State, device: &DeviceName) -> Option<ProcessIdentity> {
-    let open = state.open().ok()?;
-    let (_, lock_names) = find_with_lock_names(state, device)?;
-    lock_names.written.iter().find_map(|name| {
+    let mut recorded = recorded(state, device).into_iter();
+    recorded.find(|who| !state.is_elsewhere(who) && state.machine.fate(who) == Fate::Same)
+}
+
+/// See [`super::Table::is_held_elsewhere`].
+pub(super) fn is_held_elsewhere(state: &mut State, device: &DeviceName) -> bool {
+    recorded(state, device).iter().any(|who| state.is_elsewhere(who))
+}
+
+/// The processes for which the lock files of a device were written, by the records.
+fn recorded(state: &mut State, device: &DeviceName) -> Vec<ProcessIdentity> {
+    let Ok(open) = state.open() else { return Vec::new() };
+    let Some((_, lock_names)) = find_with_lock_names(state, device) else { return Vec::new() };
+    let recorded = lock_names.written.iter().filter_map(|name| {
         let Ok(Found::File(judged)) = open.own.file(name).read() else { return None };
-        let who = state.record_of(name, &judged).ok()??.holder;
-        let is_ours = !state.is_elsewhere(&who) && state.machine.fate(&who) == Fate::Same;
-        is_ours.then_some(who)
-    })
+        Some(state.record_of(name, &judged).ok()??.holder)
+    });
+    recorded.collect()
 }
 
 /// The process that a lock file names, and the process that prevents the breaking of a stale file.

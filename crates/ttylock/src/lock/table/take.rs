@@ -14,7 +14,7 @@ use super::{ATTEMPTS, Checked, Stop, handover, resolve};
 use crate::device::node::{Node, ResolvedDevice};
 use crate::limits::LOCKS_OF_A_USER;
 use crate::lock::directories::{Directories, LockFile, Place};
-use crate::lock::flock::{self, Completeness, FlockHolder, Sight};
+use crate::lock::flock::{Completeness, FlockHolder, Shortage, Sight};
 use crate::lock::holder_records::{Applicant, Claimant, Written};
 use crate::lock::names::LockNames;
 use crate::lock::open::{self, LOOKS_FOR_A_LOCK};
@@ -127,7 +127,7 @@ fn refuse_flock(state: &mut State, resolved: &ResolvedDevice, asking: Pid) -> Re
     }
     match completeness {
         Completeness::Whole => Ok(()),
-        Completeness::Partial(most_of) => refuse_open(state, device, &node, asking, most_of),
+        Completeness::Partial(shortage) => refuse_open(state, device, &node, asking, shortage),
     }
 }
 
@@ -138,7 +138,7 @@ fn refuse_open(
     device: &str,
     node: &Node,
     asking: Pid,
-    most_of: Option<u32>,
+    shortage: Shortage,
 ) -> Result<(), Stop> {
     let openers = open::openers(&[*node], LOOKS_FOR_A_LOCK, None);
     let Some(opener) = openers.opener(0, Some(asking)) else { return Ok(()) };
@@ -148,8 +148,7 @@ fn refuse_open(
             "it is not known which processes have it open".to_owned()
         }
     };
-    let too_many = flock::too_many(most_of);
-    state.say(Weight::Warning, format!("{device} is busy: {too_many}, and {who}"));
+    state.say(Weight::Warning, format!("{device} is busy: {shortage}, and {who}"));
     Err(Stop::Busy(state.process_of(opener)))
 }
 

@@ -21,7 +21,7 @@ use crate::device::name::DeviceName;
 use crate::device::node::Node;
 use crate::lock::backoff::Backoff;
 use crate::lock::flock::{FlockHolder, Flocks};
-use crate::lock::kernel_list::{Completeness, Listing};
+use crate::lock::kernel_list::{Completeness, Listing, Shortage};
 use crate::lock::meanwhile::{self, Before};
 use crate::lock::out_of_sight::out_of_sight;
 use crate::lock::{Cause, Event, Outcome, Pass, Request};
@@ -342,7 +342,7 @@ fn the_records_of_another_lock_directory_stay() {
 /// If the kernel's list was not read completely, a process that has the port open may have locked it.
 #[rstest]
 #[case::all_is_told(Completeness::Whole, Outcome::Done)]
-#[case::some_may_be_missed(Completeness::Partial(None), Outcome::Busy)]
+#[case::some_may_be_missed(Completeness::Partial(Shortage::TooLong(None)), Outcome::Busy)]
 fn an_open_port_is_busy_unless_all_locks_are_told(
     #[case] completeness: Completeness,
     #[case] outcome: Outcome,
@@ -405,7 +405,10 @@ fn a_held_lock_that_is_not_unlocked_is_reported() {
     let shared = Shared::new();
     let (path, _held) = stale_and_held(&shared);
     let mut table = shared.service();
-    let partial = Listing { completeness: Completeness::Partial(None), ..Listing::default() };
+    let partial = Listing {
+        completeness: Completeness::Partial(Shortage::TooLong(None)),
+        ..Listing::default()
+    };
     table.state.flocks = Flocks::answering([Some(partial)]);
     let answer = table.attempt_unlock(&request(Pid::this()), last());
     assert!(matches!(answer.result, Err(Stop::Busy(_))), "{answer:?}");
@@ -425,7 +428,7 @@ fn a_held_stale_lock_in_a_directory_open_to_all_keeps_nobody_out(
     let (path, _held) = stale_and_held_in(&open);
     let layout = shared.service().layout().clone();
     let mut table = Table::new(Layout { search_dirs: vec![open], ..layout });
-    let answers = [Completeness::Whole, Completeness::Partial(None)];
+    let answers = [Completeness::Whole, Completeness::Partial(Shortage::TooLong(None))];
     let listing = |completeness| Some(Listing { completeness, ..Listing::default() });
     table.state.flocks = Flocks::answering(answers.map(listing));
     let answer = table.attempt_lock(&request(Pid::this()), None, backoff);

@@ -1,4 +1,4 @@
-//! A duration as text for people, such as `3m20s`. Pure.
+//! A length of time as text for people, such as `3m20s`: the one form of all programs. Pure.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ const DAY_SECS: u64 = 86_400;
 
 /// A length of time in its two largest units: `5s`, `3m20s`, `2h05m`, `4d07h`.
 #[must_use]
-pub fn age(time: Duration) -> String {
+pub fn span(time: Duration) -> String {
     let seconds = time.as_secs();
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / DAY_SECS);
     match (days, hours, minutes) {
@@ -33,6 +33,6 @@ mod tests {
     #[case(86_400, "1d00h")]
     #[case(9_000_000, "104d04h")]
     fn ages_are_written_in_two_units(#[case] seconds: u64, #[case] text: &str) {
-        assert_eq!(age(Duration::from_secs(seconds)), text);
+        assert_eq!(span(Duration::from_secs(seconds)), text);
     }
 }
