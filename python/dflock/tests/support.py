@@ -21,7 +21,7 @@ import tempfile
 import threading
 import time
 import unittest
-from typing import Any, Callable, Dict, Iterator, List, Optional
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
 
 WORKSPACE = pathlib.Path(__file__).resolve().parents[3]
 TLS = WORKSPACE / "crates/dflockd/tests/server/tls"
@@ -55,13 +55,24 @@ def until(what: str, condition: Callable[[], Any], limit: float = LIMIT) -> Any:
         time.sleep(PAUSE)
 
 
+#: Sockets of UDP with the same numbers: no test program beside this one takes the number, until it ends.
+_kept: List[socket.socket] = []
+
+
 def free_port() -> int:
     """Below those that the system gives out by itself."""
     while True:
         port = 20_000 + (os.getpid() + next(_number)) % 12_000
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port
+        kept = socket.socket(type=socket.SOCK_DGRAM)
+        try:
+            kept.bind(("0.0.0.0", port))
+            with socket.socket() as probe:
+                probe.bind(("127.0.0.1", port))
+        except OSError:
+            kept.close()
+            continue
+        _kept.append(kept)
+        return port
 
 
 class Server:
@@ -76,8 +87,12 @@ class Server:
         self._store = store or self._of_its_own()
         self.leader: Optional[Server] = None
         if os.environ.get("DFLOCKD_TEST_STANDBY") and is_on_etcd() and store is None:
-            self.leader = Server(*options, store=self._store)
-        self._start(port)
+            self.leader = Server(*_without_places(options), store=self._store)
+        try:
+            self._start(port)
+        except BaseException:
+            self.__exit__()
+            raise
 
     @staticmethod
     def _of_its_own() -> Dict[str, str]:
@@ -92,6 +107,7 @@ class Server:
             [program("dflockd"), "--port", str(port), *self._options],
             env={"DFLOCKD_READ_TIMEOUT_S": "600", **self._store},
             stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
         )
@@ -162,6 +178,16 @@ class Server:
             self.leader.__exit__()
         if self._place is not None:
             self._place.cleanup()
+
+
+def _without_places(options: Sequence[str]) -> List[str]:
+    """For another server on this machine."""
+    places = ("--http-port", "--unix-socket")
+    return [
+        option
+        for at, option in enumerate(options)
+        if option not in places and (at == 0 or options[at - 1] not in places)
+    ]
 
 
 class Rival:
@@ -396,4 +422,4 @@ def ended(process: "subprocess.Popen[str]") -> Iterator["subprocess.Popen[str]"]
         yield process
     finally:
         process.kill()
-        process.communicate()
+        process.communicate(timeout=LIMIT)

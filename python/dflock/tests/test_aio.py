@@ -139,6 +139,7 @@ class Locks(AioCase):
 class Loss(AioCase):
     def test_the_body_is_cancelled_and_the_statement_raises_the_loss(self) -> None:
         told: List[dflock.LeaseLost] = []
+        stopped: List[str] = []
 
         async def story() -> None:
             with self.assertRaises(dflock.LeaseLost) as lost:
@@ -146,8 +147,9 @@ class Loss(AioCase):
                     waiter = asyncio.ensure_future(lease.lost.wait())
                     await self.released_by_another(lease)
                     try:
-                        await asyncio.sleep(LIMIT)
+                        await asyncio.sleep(LIMIT / 2)
                     except asyncio.CancelledError as error:
+                        stopped.append("in time")
                         if sys.version_info < (3, 11):  # Later ones do not keep the text.
                             self.assertIn("lease lost: k", str(error))
                         self.assertTrue(lease.lost.is_set())
@@ -163,6 +165,7 @@ class Loss(AioCase):
                 self.assertEqual(task.cancelling(), 0)
 
         self.play(story())
+        self.assertEqual(stopped, ["in time"])
         self.assertEqual([str(loss) for loss in told], ["lease lost: k: the server says the lease is over"])
 
     def test_one_of_several(self) -> None:
@@ -210,6 +213,24 @@ class Loss(AioCase):
                         await asyncio.sleep(0)
 
         self.play(story())
+
+    def test_a_lease_that_is_lost_before_the_statement(self) -> None:
+        went_on: List[aio.Lease] = []
+
+        async def story() -> None:
+            for is_awaited in (False, True):
+                lease = await self.client.lock("k", ttl=3)
+                await self.released_by_another(lease)
+                await lease.lost.wait()
+                with self.assertRaises(dflock.LeaseLost):
+                    async with lease:
+                        if is_awaited:
+                            await asyncio.sleep(LIMIT / 2)
+                            went_on.append(lease)
+                await asyncio.sleep(0.01)
+
+        self.play(story())
+        self.assertEqual(went_on, [])
 
     def test_a_cancellation_by_somebody_else_stays_one(self) -> None:
         async def hold(lost: bool) -> None:

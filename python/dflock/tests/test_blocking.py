@@ -11,6 +11,7 @@ import time
 import unittest
 import warnings
 from http import client as http_client
+from unittest import mock
 
 import dflock
 from support import KEEPS, LIMIT, Case, Rival, Server, ended, free_port, is_on_etcd, python, until
@@ -70,14 +71,17 @@ class Locks(Case):
             self.assertEqual(self.server.stats("k")["waiters"], 0)
 
     def test_semaphores_and_shared_locks(self) -> None:
-        with self.client.lock("s", limit=2), self.client.lock("s", limit=2) as second:
+        with self.client.lock("s", limit=2) as first, self.client.lock("s", limit=2) as second:
+            self.assertEqual(first.slot, 0)
             self.server.until_held("s", 2)
             with self.assertRaises(dflock.Busy):
                 self.client.lock("s", 0, limit=2).acquire()
             with self.assertRaises(dflock.Refused) as refused:
                 self.client.lock("s", 0, limit=3).acquire()
             self.assertEqual(refused.exception.word, "error_limit_mismatch")
-            self.assertEqual(second.key, "s")
+            self.assertEqual(second.slot, 1)
+        with self.client.lock("s1", limit=1) as lease, self.client.lock("l") as lock:
+            self.assertEqual((lease.slot, lock.slot), (0, None))
         with self.client.lock("r", shared=True), self.client.lock("r", shared=True):
             self.server.until_held("r", 2)
             with self.assertRaises(dflock.Busy):
@@ -298,6 +302,13 @@ class Loss(Case):
         self.released_by_another(first)
         self.assertTrue(first.lost.wait(LIMIT))
         self.assertFalse(second.lost.wait(4))
+        # So does one for which there is no thread.
+        third = self.client.lock("c", ttl=3, on_lost=self.told.append).acquire()
+        with mock.patch("dflock._blocking.threading.Thread", side_effect=RuntimeError("no thread")):
+            with self.assertLogs("dflock", "ERROR"):
+                self.released_by_another(third)
+                self.assertTrue(third.lost.wait(LIMIT))
+                self.assertFalse(second.lost.wait(4))
         second.release()
 
     def test_an_administrator_takes_it_away(self) -> None:

@@ -22,7 +22,7 @@ class Requests(unittest.TestCase):
     def test_bytes(self) -> None:
         for request, text in (
             (_wire.PING, "ping _ _"),
-            (_wire.HELLO, "ping hello lost leaves"),
+            (_wire.HELLO, "ping hello lost leaves slots"),
             (_wire.STATS, "stats long _"),
             (_wire.key_stats(b"k"), "stats key k"),
             (_wire.auth(b"s3cret"), "auth _ s3cret"),
@@ -51,13 +51,22 @@ class Requests(unittest.TestCase):
 
 class Answers(unittest.TestCase):
     def test_grants(self) -> None:
-        self.assertEqual(_wire.read_grants(f"ok {TOKEN} 33", 1, True), [Grant(TOKEN, 33, 255)])
-        self.assertEqual(_wire.read_grants(f"ok {TOKEN} 33", 1, False), [Grant(TOKEN, 33, None)])
-        self.assertEqual(_wire.read_grants("ok a 1 b 2", 2, True), [Grant("a", 1, None), Grant("b", 2, None)])
-        self.assertIsNone(_wire.read_grants("timeout", 1, True))
-        for line in ("ok", "ok a", "ok a 0", "ok a b", "ok a -1", "ok a 1 b 2", "ok  1", "ok a 1 ", "OK a 1", ""):
+        ours, none = frozenset(("fences", "lost", "slots")), frozenset()
+        for line, many, abilities, limit, want in (
+            (f"ok {TOKEN} 33", 1, ours, None, [Grant(TOKEN, 33, 255)]),
+            (f"ok {TOKEN} 33", 1, none, None, [Grant(TOKEN, 33, None)]),
+            (f"ok {TOKEN} 33 2", 1, ours, 3, [Grant(TOKEN, 33, 255, 2)]),
+            (f"ok {TOKEN} 33", 1, ours, 3, [Grant(TOKEN, 33, 255, None)]),
+            (f"ok {TOKEN} 33", 1, ours, 1, [Grant(TOKEN, 33, 255, 0)]),
+            (f"ok {TOKEN} 33", 1, none, 1, [Grant(TOKEN, 33, None, None)]),
+            ("ok a 1 b 2", 2, ours, None, [Grant("a", 1, None), Grant("b", 2, None)]),
+            ("timeout", 1, ours, None, None),
+        ):
+            with self.subTest(line, limit=limit):
+                self.assertEqual(_wire.read_grants(line, many, abilities, limit), want)
+        for line in ("ok", "ok a", "ok a 0", "ok a b", "ok a -1", "ok a 1 x", "ok a 1 b 2", "ok  1", "ok a 1 ", "OK a 1", ""):
             with self.subTest(line), self.assertRaises(dflock.BadAnswer):
-                _wire.read_grants(line, 1, True)
+                _wire.read_grants(line, 1, ours)
 
     def test_the_fence_is_the_first_half(self) -> None:
         for token, fence in (
@@ -67,7 +76,7 @@ class Answers(unittest.TestCase):
             ("+" + TOKEN[1:], None),
             ("anything", None),
         ):
-            grants = _wire.read_grants(f"ok {token} 33", 1, True)
+            grants = _wire.read_grants(f"ok {token} 33", 1, frozenset(("fences",)))
             assert grants is not None
             self.assertEqual(grants[0].fence, fence, token)
 

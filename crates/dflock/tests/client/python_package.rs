@@ -50,6 +50,9 @@ fn python(interpreter: &PathBuf, words: &[&str]) -> Command {
 #[case::pure("test_pure")]
 #[case::blocking("test_blocking")]
 #[case::asyncio("test_aio")]
+#[case::faults("test_faults")]
+#[case::interrupts("test_interrupts")]
+#[case::documents("test_docs")]
 #[ignore = "needs programs: tests/run"]
 fn the_tests_of_the_package_pass(#[case] module: &str) {
     // At once: they mostly wait.

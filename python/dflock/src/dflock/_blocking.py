@@ -100,15 +100,16 @@ class _Holding(Losable):
 
     def _leave(self, kind: Optional[type]) -> None:
         """At the end of a `with` statement."""
-        loss = self.loss
-        if loss is None:
-            try:
-                self._wait_for_release()
-            except LeaseLost as error:
-                loss = error
-            except Error:
-                pass  # The lease stood to the end of the body. The key is free when it ends.
-        else:
+        try:
+            loss = self.loss
+            if loss is None:
+                try:
+                    self._wait_for_release()
+                except LeaseLost as error:
+                    loss = error
+                except Error:
+                    pass  # The lease stood to the end of the body. The key is free when it ends.
+        finally:
             self._give_back()
         if loss is not None and (kind is None or issubclass(kind, Exception)):
             raise loss
@@ -214,12 +215,15 @@ class Watch(Iterator[Optional[Holder]]):
     def __next__(self) -> Optional[Holder]:
         if self._pid != os.getpid():
             raise RuntimeError("a watch belongs to the process that began it")
-        return run(lambda worker: self._watching.next())
+        return run(self._watching.next)
 
     def close(self) -> None:
         """Ends it, and closes its connection."""
         if self._pid == os.getpid():
             run(lambda worker: self._watching.end())
+
+    def __del__(self) -> None:
+        self._watching.forget()
 
     def __enter__(self) -> "Watch":
         return self

@@ -140,9 +140,12 @@ class Watching:
         self._answer: Any = None
         self._last: Optional[str] = None
         self._patience: Optional[Patience] = None
+        #: Whose thread it runs in.
+        self.worker: Optional[Engine] = None
 
-    async def next(self) -> Optional[Holder]:
+    async def next(self, worker: Engine) -> Optional[Holder]:
         """The holder of the key, or nothing when it is free: at first at once, later when it is another one."""
+        self.worker = worker
         while True:
             try:
                 tag, holder = await self._look()
@@ -178,6 +181,11 @@ class Watching:
     async def end(self) -> None:
         """The same as `close`, as work for the engine."""
         self.close()
+
+    def forget(self) -> None:
+        """Has the connection closed. May be called by any thread, also by a destructor."""
+        if self.worker is not None and self.worker.is_alive:
+            self.worker.post(self.close)
 
     def close(self) -> None:
         if self._connection is not None:

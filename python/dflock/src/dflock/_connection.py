@@ -7,6 +7,7 @@ cancelled, no further request is sent before the answer has come.
 from __future__ import annotations
 
 import asyncio
+import codecs
 import contextlib
 import errno
 import os
@@ -28,8 +29,13 @@ KEEPALIVE = (("TCP_KEEPIDLE", 20), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 4))
 #: The first bytes with which a TLS server answers a client without TLS (RFC 8446, 5.1): an alert.
 TLS_ALERT = b"\x15\x03"
 
+# `getaddrinfo` imports it at its first call. A child that was forked at that moment would wait for the import for ever.
+codecs.lookup("idna")
+
 #: All sockets of this process. A forked child closes its copies, so that the server sees when the parent closes its own.
 sockets: "weakref.WeakSet[socket.socket]" = weakref.WeakSet()
+#: All connections of this process.
+connections: "weakref.WeakSet[Connection]" = weakref.WeakSet()
 
 
 def closed(error: Optional[BaseException] = None) -> Unreachable:
@@ -49,9 +55,12 @@ class Connection(asyncio.Protocol):
 
     def __init__(self, settings: Settings, tls: Optional[Tuple[ssl.SSLContext, str]] = None) -> None:
         self.settings = settings
+        connections.add(self)
         #: No answer is awaited, and a request may be sent.
         self.is_answered = True
-        self.abilities: Optional[FrozenSet[str]] = None
+        #: What the server can do beyond the reference; also `fences`, if the user says that the tokens have them.
+        self.abilities: FrozenSet[str] = frozenset()
+        self._hands_over = False
         #: Called when something came that answers no request, or the connection was lost.
         self.on_news: Callable[[], None] = lambda: None
         #: The tokens of holds that the server has taken away.
@@ -64,8 +73,9 @@ class Connection(asyncio.Protocol):
         self._line: Optional[str] = None
         #: Somebody has stopped waiting for an answer.
         self._is_given_up = False
+        #: Nothing more is sent.
+        self._has_left = False
         self._failure: Optional[Error] = None
-        self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._tls = _Tls(*tls) if tls else None
 
     # What the transport calls.
@@ -88,8 +98,6 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Optional[Exception]) -> None:
         self._end(closed(exc))
-        if not self._ended.done():
-            self._ended.set_result(None)
 
     def _through_tls(self, data: bytes) -> None:
         assert self._tls is not None and self._transport is not None
@@ -98,7 +106,9 @@ class Connection(asyncio.Protocol):
         except ssl.SSLError as error:
             self._tls.fail(_tls_words(error))
             plain, is_end = b"", True
-        self._transport.write(self._tls.to_send())
+        answer = self._tls.to_send()
+        if answer and not self._has_left:
+            self._transport.write(answer)
         if plain:
             self._received(plain)
         if is_end:
@@ -160,15 +170,10 @@ class Connection(asyncio.Protocol):
         return self.is_answered and self._failure is None and not self._is_given_up
 
     @property
-    def has_fences(self) -> bool:
-        """Whether the tokens begin with fences."""
-        return self.settings.trust_fences or "fences" in (self.abilities or ())
-
-    @property
     def hands_over(self) -> bool:
         """Whether a hold of another connection stays when that closes, if this one has renewed it. Servers that say that
         they have fences do so."""
-        return "fences" in (self.abilities or ())
+        return self._hands_over
 
     def ask(self, request: bytes, limit: Optional[float]) -> "asyncio.Future[str]":
         """Sends a request. The future is its answer, or fails if there is none within so many seconds."""
@@ -236,11 +241,14 @@ class Connection(asyncio.Protocol):
                 _wire.read_done(await self.exchange(_wire.value(self.settings.value), limit))
             except NotHeld:
                 raise NotSupported("the server cannot be watched: it does not know the request `value`") from None
-        self.abilities = _wire.read_hello(await self.exchange(_wire.HELLO, limit))
+        abilities = _wire.read_hello(await self.exchange(_wire.HELLO, limit))
+        self._hands_over = "fences" in abilities
+        self.abilities = abilities | {"fences"} if self.settings.trust_fences else abilities
 
     def say_goodbye(self) -> None:
         """Says that nothing more will come. What the server has said until it hears that can still be read."""
-        if self._transport is not None and not self._transport.is_closing():
+        if self._transport is not None and not self._transport.is_closing() and not self._has_left:
+            self._has_left = True
             if self._tls is not None:
                 self._transport.write(self._tls.goodbye())
             self._transport.write_eof()
@@ -248,16 +256,10 @@ class Connection(asyncio.Protocol):
     def close(self) -> None:
         """Closes it."""
         if self._transport is not None and not self._transport.is_closing():
-            if self._tls is not None:
+            if self._tls is not None and not self._has_left:
                 self._transport.write(self._tls.goodbye())
             self._transport.close()
         self._end(closed())
-
-    async def closed_by_server(self, limit: float) -> None:
-        """Closes it, and waits until the server has closed its side, at most so long: then it has cleaned up."""
-        self.say_goodbye()
-        await settled(self._ended, limit)
-        self.close()
 
 
 class _Tls:

@@ -11,9 +11,9 @@ import atexit
 import os
 import signal
 import threading
-from typing import Any, Callable, Coroutine, Generic, List, Optional, Set, TypeVar
+from typing import Any, Callable, Coroutine, Dict, Generic, List, Optional, Set, TypeVar
 
-from ._connection import close_after_fork, closed
+from ._connection import close_after_fork, closed, connections
 from ._errors import Loss
 from ._session import Sessions
 
@@ -28,18 +28,31 @@ LOOK_UP = 0.5
 class Engine:
     """One thread with one event loop."""
 
-    def __init__(self) -> None:
-        self.pid = os.getpid()
+    def __init__(self, number: int) -> None:
+        #: The next one, if this one has ended, has the next number.
+        self.number, self.pid = number, os.getpid()
         # Whatever kind of loop the program has.
         self._loop = asyncio.SelectorEventLoop()
         self.sessions = Sessions()
         self.requests: Set[Request[Any]] = set()
-        self._thread = threading.Thread(target=self._run, name="dflock", daemon=True)
-        self._thread.start()
+        self._has_ended = False
+        # The thread that takes it is the one.
+        self._tickets = [object()]
+        self._thread: Optional[threading.Thread] = None
+
+    def start(self) -> None:
+        """Starts the thread, if none was. May be interrupted, and called again."""
+        if self._tickets:
+            threading.Thread(target=self._run, name="dflock", daemon=True).start()
 
     @property
     def is_alive(self) -> bool:
-        return self.pid == os.getpid() and self._thread.is_alive() and not self._loop.is_closed()
+        return self.pid == os.getpid() and not self._has_ended
+
+    def discard(self) -> None:
+        """It was never used."""
+        self._has_ended = True
+        self._loop.close()
 
     def post(self, call: Callable[..., object], *arguments: object) -> bool:
         """Has the thread call this. Whether it lives. May be called by any thread, also by a destructor."""
@@ -51,9 +64,10 @@ class Engine:
 
     def end(self, limit: float) -> None:
         """Releases everything, for at most so many seconds, and ends the thread."""
-        if self.is_alive and threading.current_thread() is not self._thread:
+        thread = self._thread
+        if self.is_alive and thread is not None and threading.current_thread() is not thread:
             self.post(self._begin_end, limit)
-            self._thread.join(limit + EXIT_LIMIT)
+            thread.join(limit + EXIT_LIMIT)
 
     def _begin_end(self, limit: float) -> None:
         async def end() -> None:
@@ -66,6 +80,11 @@ class Engine:
         self._ending = self._loop.create_task(end())
 
     def _run(self) -> None:
+        try:
+            self._tickets.pop()
+        except IndexError:
+            return
+        self._thread = threading.current_thread()
         if hasattr(signal, "pthread_sigmask"):
             # Signals are for the program's threads. This one has the same mask as a fresh process otherwise.
             signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
@@ -74,15 +93,17 @@ class Engine:
             self._loop.run_forever()
         finally:
             # Also if an exception was raised in this thread: nobody renews the leases from now on.
+            self._has_ended = True
             self._end_all()
 
     def _end_all(self) -> None:
-        for hold in list(self.sessions.holds):
-            hold.lose(Loss.ENDED)
         for request in list(self.requests):
             request.fail(closed(RuntimeError(Loss.ENDED.value)))
+        # The sessions report their leases as lost.
         while asyncio.all_tasks(self._loop):
             self._loop.run_until_complete(self._cancel_all())
+        for connection in list(connections):
+            connection.close()
         # The transports close their sockets.
         self._loop.run_until_complete(asyncio.sleep(0))
         self._loop.close()
@@ -179,26 +200,35 @@ class Request(Generic[T]):
 
 
 _engine: Optional[Engine] = None
-_mutex = threading.Lock()
+#: All of this process by their numbers.
+_engines: Dict[int, Engine] = {}
 #: Engines of the parents of this process. Their event loops are never closed here: that would change the set of descriptors
 #: (epoll) that the parent waits for.
 _inherited: List[Engine] = []
 
 
 def engine() -> Engine:
-    """The engine of this process."""
+    """The engine of this process. Without a lock, which an exception in the wrong moment would leave locked."""
     global _engine
-    with _mutex:
-        if _engine is None or not _engine.is_alive:
-            _engine = Engine()
-        return _engine
+    while True:
+        current = _engine
+        if current is None or not current.is_alive:
+            number = 0 if current is None else current.number + 1
+            made = Engine(number)
+            # Every thread gets the same one.
+            _engine = current = _engines.setdefault(number, made)
+            if current is not made:
+                made.discard()
+        if current.is_alive:
+            current.start()
+            return current
 
 
 def _forked() -> None:
-    global _engine, _mutex
-    if _engine is not None:
-        _inherited.append(_engine)
-    _engine, _mutex = None, threading.Lock()
+    global _engine
+    _inherited.extend(_engines.values())
+    _engines.clear()
+    _engine = None
     close_after_fork()
 
 

@@ -12,7 +12,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from typing import Any, Callable, Coroutine, Deque, Dict, List, Optional, Sequence, Set, Tuple, Union
+from typing import Any, Callable, Coroutine, Deque, Dict, FrozenSet, List, Optional, Sequence, Set, Tuple, Union
 
 from . import _wire
 from ._connection import Connection, closed, settled
@@ -500,7 +500,7 @@ class Session:
         """Holds what was granted, or leaves it to the session that there is."""
         self._unanswered = []
         try:
-            grants = _grants(wanted, answer.result(), self._connection.has_fences)
+            grants = _grants(wanted, answer.result(), self._connection.abilities)
         except Silent:
             # An answer that has not come yet may be a grant.
             self._unanswered = wanted
@@ -744,9 +744,9 @@ def _request(wanted: List[Wanted], wait: int) -> bytes:
     return _wire.acquire_all([one.key for one in wanted], first.ttl)
 
 
-def _grants(wanted: List[Wanted], line: str, has_fences: bool) -> Optional[List[Grant]]:
+def _grants(wanted: List[Wanted], line: str, abilities: FrozenSet[str]) -> Optional[List[Grant]]:
     try:
-        return _wire.read_grants(line, len(wanted), has_fences)
+        return _wire.read_grants(line, len(wanted), abilities, wanted[0].kind.limit)
     except NotHeld:
         if wanted[0].kind.shared:
             raise NotSupported(
@@ -758,7 +758,7 @@ def _grants(wanted: List[Wanted], line: str, has_fences: bool) -> Optional[List[
 def _late_tokens(wanted: List[Wanted], line: Optional[str]) -> "List[Tuple[Wanted, str]]":
     """The tokens of an answer that came too late."""
     try:
-        grants = _wire.read_grants(line, len(wanted), False) if line is not None else None
+        grants = _wire.read_grants(line, len(wanted), frozenset()) if line is not None else None
     except Error:
         grants = None
     return [(one, grant.token) for one, grant in zip(wanted, grants or ())]

@@ -13,6 +13,11 @@ from typing import List, Mapping, Optional, Sequence, Tuple, Union
 from ._errors import SettingsError
 from ._wire import checked_value
 
+try:
+    import pwd
+except ImportError:  # Only Unix has it.
+    pwd = None  # type: ignore[assignment]
+
 #: The default port of all dflockd clients.
 DEFAULT_PORT = 6388
 #: The longest secret, in bytes.
@@ -118,10 +123,8 @@ class Settings:
 
 def _user() -> str:
     try:
-        import pwd
-
-        return pwd.getpwuid(os.getuid()).pw_name
-    except (ImportError, KeyError, AttributeError):
+        return "user" if pwd is None else pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
         return "user"
 
 
@@ -218,7 +221,11 @@ def _tls(
     if not tls and authorities is None and name is None:
         return None
     try:
-        return ssl.create_default_context(cafile=None if authorities is None else os.fspath(authorities))
+        context = ssl.create_default_context(cafile=None if authorities is None else os.fspath(authorities))
+        if authorities is not None and hasattr(ssl, "VERIFY_X509_STRICT"):
+            # Python 3.13 refuses private authorities without a keyUsage extension, which `dflock(1)` trusts.
+            context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+        return context
     except ssl.SSLError as error:
         raise SettingsError(f"TLS: {authorities}: no trusted certificate found") from error
     except OSError as error:

@@ -134,9 +134,9 @@ def _words(*words: object) -> bytes:
 
 
 PING = _frame(b"ping", b"_", b"_")
-#: What can the server do beyond the reference? Other servers take it for `ping`. The client understands `lost`, and
-#: leaves the line by closing its side of the connection.
-HELLO = _frame(b"ping", b"hello", b"lost leaves")
+#: What can the server do beyond the reference? Other servers take it for `ping`. The client understands `lost` and the slots
+#: of grants, and leaves the line by closing its side of the connection.
+HELLO = _frame(b"ping", b"hello", b"lost leaves slots")
 STATS = _frame(b"stats", b"long", b"_")
 
 
@@ -222,21 +222,31 @@ def read_hello(line: str) -> FrozenSet[str]:
     raise refused(line)
 
 
-def read_grants(line: str, many: int, has_fences: bool) -> Optional[List[Grant]]:
-    """The answer to `l`, `rl`, `sl` or, for so many keys, `al`. `None` if the time was over first, or one is in use."""
+def read_grants(line: str, many: int, abilities: FrozenSet[str], limit: Optional[int] = None) -> Optional[List[Grant]]:
+    """The answer to `l`, `rl`, `sl` (with its limit) or, for so many keys, `al`, of a server that can do this. `None` if the
+    time was over first, or one is in use."""
     if line == "timeout":
         return None
-    words = line.split(" ")
-    if words[0] != "ok" or len(words) != 1 + 2 * many:
-        raise refused(line)
-    return [_grant(words[at], words[at + 1], has_fences) for at in range(1, len(words), 2)]
+    word, *words = line.split(" ")
+    if word == "ok" and many == 1 and len(words) in (2, 3):
+        return [_grant(words, abilities, limit)]
+    # Several keys are locks, which have no slot.
+    if word == "ok" and many > 1 and len(words) == 2 * many:
+        return [_grant(words[at : at + 2], abilities, None) for at in range(0, len(words), 2)]
+    raise refused(line)
 
 
-def _grant(token: str, ttl: str, has_fences: bool) -> Grant:
-    length = _number(ttl)
-    if not token or len(token) > 128 or not all("!" <= char <= "~" for char in token) or not length:
+def _grant(words: List[str], abilities: FrozenSet[str], limit: Optional[int]) -> Grant:
+    token, ttl = words[0], _number(words[1])
+    slot = _number(words[2]) if len(words) > 2 else None
+    is_whole = bool(ttl) and (len(words) == 2 or slot is not None)
+    if not is_whole or not ttl or not 1 <= len(token) <= 128 or not all("!" <= char <= "~" for char in token):
         raise BadAnswer("a token")
-    return Grant(token, length, _fence(token) if has_fences else None)
+    if limit is None:
+        slot = None
+    elif limit == 1:
+        slot = 0 if "slots" in abilities else None
+    return Grant(token, ttl, _fence(token) if "fences" in abilities else None, slot)
 
 
 def _fence(token: str) -> Optional[int]:

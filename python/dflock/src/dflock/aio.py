@@ -359,12 +359,15 @@ class Watch(AsyncIterator[Optional[Holder]]):
     async def __anext__(self) -> Optional[Holder]:
         if self._pid != os.getpid():
             raise RuntimeError("a watch belongs to the process that began it")
-        return await run(lambda worker: self._watching.next())
+        return await run(self._watching.next)
 
     async def aclose(self) -> None:
         """Ends it, and closes its connection."""
         if self._pid == os.getpid():
             await run(lambda worker: self._watching.end())
+
+    def __del__(self) -> None:
+        self._watching.forget()
 
     async def __aenter__(self) -> "Watch":
         return self
