@@ -18,6 +18,7 @@ use std::io::ErrorKind;
 use super::names::{LockNames, is_lock_file};
 use crate::dialects::content::READ_LIMIT;
 use crate::limits::LOCKS_FOR_INVENTED;
+use crate::subordinate::owner_of;
 use crate::sys::{self, SmallListing};
 
 /// When all locks are asked for, at most this many entries of a directory are read, and at most this many locks are
@@ -255,7 +256,7 @@ impl Place {
         let mut counts: BTreeMap<Option<u32>, usize> = BTreeMap::new();
         names.sort_by_cached_key(|name| {
             let seen = Status::of_name(&self.directory, name.as_str());
-            let count = counts.entry(seen.ok().map(|seen| seen.owner)).or_default();
+            let count = counts.entry(seen.ok().map(|seen| owner_of(seen.owner))).or_default();
             *count = count.saturating_add(1);
             *count
         });
@@ -327,6 +328,27 @@ mod tests {
         assert!(place.may_hold_beginning("lfpd"));
         std::fs::remove_file(root.path().join("lfpd.1.x.tmp")).unwrap();
         assert_eq!(place.may_hold_beginning("lfpd"), others > 3 || !may_be_listed);
+    }
+
+    /// A user with the numbers of a range has the share of one user.
+    #[test]
+    #[ignore = "needs root: tests/run"]
+    fn the_files_of_subordinate_users_hide_no_others() {
+        crate::subordinate::add("1003:3100000000:65536");
+        let root = tempfile::tempdir().unwrap();
+        let plant = |name: &str, owner: u32| {
+            let file = root.path().join(name);
+            std::fs::write(&file, "").unwrap();
+            std::os::unix::fs::chown(file, Some(owner), None).unwrap();
+        };
+        for number in 0..1100 {
+            plant(&format!("LCK..planted{number}"), 3_100_000_000 + number);
+        }
+        let others: Vec<String> = (0..8).map(|number| format!("LCK..other{number}")).collect();
+        others.iter().for_each(|name| plant(name, 0));
+        let listed = Place::open(root.path()).unwrap().lock_names();
+        let is_listed = |name: &String| listed.iter().any(|it| it.as_str() == name);
+        assert!(others.iter().all(is_listed), "{listed:?}");
     }
 
     #[test]
