@@ -19,7 +19,7 @@ import statistics
 import subprocess
 import sys
 import time
-from typing import Any, Awaitable, Callable, Dict, Iterator, List
+from typing import Awaitable, Callable, Dict, Iterator, List, Tuple
 
 sys.path[:0] = [str(pathlib.Path(__file__).resolve().parents[1] / part) for part in ("src", "tests")]
 
@@ -33,25 +33,41 @@ import dflock
 SECONDS, ROUNDS = (float(word) for word in (sys.argv[1:] + ["2", "5"][len(sys.argv) - 1 :]))
 
 
-def rate(pair: Callable[[], object]) -> float:
+#: Pairs a second, and microseconds of processor time of this process for each pair.
+Rate = Tuple[float, float]
+
+
+class Meter:
+    def __init__(self) -> None:
+        self._count, self._begun, self._used = 0, time.perf_counter(), time.process_time()
+
+    def goes_on(self) -> bool:
+        """Counts a pair that is about to be made."""
+        self._time = time.perf_counter() - self._begun
+        self._count += self._time < SECONDS
+        return self._time < SECONDS
+
+    def rate(self) -> Rate:
+        return self._count / self._time, (time.process_time() - self._used) / self._count * 1e6
+
+
+def rate(pair: Callable[[], object]) -> Rate:
     for _ in range(50):
         pair()
-    count, begun = 0, time.perf_counter()
-    while time.perf_counter() - begun < SECONDS:
+    meter = Meter()
+    while meter.goes_on():
         pair()
-        count += 1
-    return count / (time.perf_counter() - begun)
+    return meter.rate()
 
 
-def rate_of_tasks(pair: Callable[[], Awaitable[object]]) -> float:
-    async def play() -> float:
+def rate_of_tasks(pair: Callable[[], Awaitable[object]]) -> Rate:
+    async def play() -> Rate:
         for _ in range(50):
             await pair()
-        count, begun = 0, time.perf_counter()
-        while time.perf_counter() - begun < SECONDS:
+        meter = Meter()
+        while meter.goes_on():
             await pair()
-            count += 1
-        return count / (time.perf_counter() - begun)
+        return meter.rate()
 
     return asyncio.run(play())
 
@@ -104,7 +120,7 @@ def main() -> None:
 
             return pair
 
-        kinds: Dict[str, Callable[[], float]] = {
+        kinds: Dict[str, Callable[[], Rate]] = {
             "dflock": lambda: rate(dflock_pair),
             "dflockd-client": lambda: rate(published_pair),
             "redis-py": lambda: rate(redis_pair),
@@ -112,12 +128,14 @@ def main() -> None:
             "dflockd-client, async": lambda: rate_of_tasks(published_tasks),
             "redis-py, async": lambda: rate_of_tasks(redis_tasks()),
         }
-        rates: Dict[str, List[float]] = {kind: [] for kind in kinds}
+        rates: Dict[str, List[Rate]] = {kind: [] for kind in kinds}
         for _ in range(int(ROUNDS)):
             for kind, measure in kinds.items():
                 rates[kind].append(measure())
         for kind, found in rates.items():
-            print(f"{kind:22} {statistics.median(found):7.0f} pairs/s  ({min(found):.0f} to {max(found):.0f})")
+            pairs, used = zip(*found)
+            times = f"{statistics.median(used):6.0f} us of processor a pair"
+            print(f"{kind:22} {statistics.median(pairs):7.0f} pairs/s ({min(pairs):.0f} to {max(pairs):.0f}) {times}")
 
 
 if __name__ == "__main__":

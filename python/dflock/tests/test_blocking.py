@@ -132,25 +132,23 @@ class Locks(Case):
 
     def test_a_lease_is_renewed(self) -> None:
         """Longer than its lease. So is a grant that was waited for, and a lock in a child thread's hands."""
-        lease = self.client.lock("k", ttl=3).acquire()
-        self.assertEqual(lease.ttl, 3)
-        self.assertFalse(lease.lost.wait(4.5))
+        lease = self.client.lock("k", ttl=6).acquire()
+        self.assertEqual(lease.ttl, 6)
+        self.assertFalse(lease.lost.wait(7))
         self.assertGreater(lease.remaining(), 0)
         waiting = []
-        thread = threading.Thread(target=lambda: waiting.append(self.client.lock("k", ttl=3).acquire()))
+        thread = threading.Thread(target=lambda: waiting.append(self.client.lock("k", ttl=6).acquire()))
         thread.start()
         self.server.until_waiters("k", 1)
         lease.release()
         thread.join(LIMIT)
-        self.assertFalse(waiting[0].lost.wait(4.5))
+        self.assertFalse(waiting[0].lost.wait(7))
         waiting[0].release()
         self.assertTrue(self.server.is_free("k"))
 
     def test_idle_leases_cost_no_thread(self) -> None:
-        with self.client.lock("warm"):
-            before = threading.active_count()
         leases = [self.client.lock(f"k{number}").acquire() for number in range(100)]
-        self.assertEqual(threading.active_count(), before)
+        self.assertEqual([thread.name for thread in threading.enumerate() if thread.name.startswith("dflock")], ["dflock"])
         # Up to 16 share a connection. (A standby has connections of its own.)
         if not is_on_etcd():
             self.assertEqual(self.server.stats()["connections"] - 1, 7)
@@ -298,17 +296,17 @@ class Loss(Case):
         go_on = threading.Event()
         self.addCleanup(go_on.set)
         first = self.client.lock("a", ttl=3, on_lost=lambda loss: go_on.wait(LIMIT)).acquire()
-        second = self.client.lock("b", ttl=3).acquire()
+        second = self.client.lock("b", ttl=6).acquire()
         self.released_by_another(first)
         self.assertTrue(first.lost.wait(LIMIT))
-        self.assertFalse(second.lost.wait(4))
+        self.assertFalse(second.lost.wait(7))
         # So does one for which there is no thread.
         third = self.client.lock("c", ttl=3, on_lost=self.told.append).acquire()
         with mock.patch("dflock._blocking.threading.Thread", side_effect=RuntimeError("no thread")):
             with self.assertLogs("dflock", "ERROR"):
                 self.released_by_another(third)
                 self.assertTrue(third.lost.wait(LIMIT))
-                self.assertFalse(second.lost.wait(4))
+                self.assertFalse(second.lost.wait(3))
         second.release()
 
     def test_an_administrator_takes_it_away(self) -> None:

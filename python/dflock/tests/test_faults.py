@@ -12,11 +12,11 @@ import tempfile
 import threading
 import time
 import unittest
-from typing import Any, Callable, List
+from typing import Any, List
 
 import dflock
 from dflock import aio
-from support import KEEPS, LIMIT, TLS, Case, Proxy, Rival, Scripted, Server, free_port, is_on_etcd, until
+from support import KEEPS, LIMIT, TLS, Case, Proxy, Rival, Scripted, Server, is_on_etcd, until
 
 GRACE = ("--disconnect-grace", "60")
 
@@ -63,13 +63,11 @@ class Connections(Case):
         self.server.until_free("k")
 
     def test_a_lease_that_cannot_be_renewed_is_lost_before_its_end(self) -> None:
-        begun = time.monotonic()
         lease = self.client.lock("k", ttl=3).acquire()
-        taken = time.monotonic()
         self.proxy.cut()
+        end = time.monotonic() + lease.remaining()
         self.assertTrue(lease.lost.wait(LIMIT))
-        self.assertLessEqual(time.monotonic() - 3 - 1.5, taken)
-        self.assertGreater(time.monotonic() - begun, 1.5)
+        self.assertGreaterEqual(time.monotonic(), end - 0.1, "too early")
         assert lease.loss is not None
         self.assertIs(lease.loss.loss, dflock.Loss.UNREACHABLE)
         self.assertEqual(lease.remaining(), 0)
@@ -84,7 +82,7 @@ class Connections(Case):
         self.proxy.cut()
         left = [lease.remaining()]
         until("it is lost", lambda: lease.lost.is_set() or left.append(lease.remaining()))
-        self.assertGreater(min(it for it in left if it > 0), 0.8)
+        self.assertGreater(min(it for it in left if it > 0), 0.3)
 
     def test_a_wait_survives_the_proxy_and_joins_the_line_again(self) -> None:
         rival = self.enter(Rival(self.server))
@@ -288,8 +286,8 @@ class Secrets(Case):
         files = ("--tls-cert", str(TLS / "cert.pem"), "--tls-key", str(TLS / "key.pem"))
         server = self.enter(Server(*files, KEEPS))
         client = dflock.Client(servers=server.address, tls_ca=TLS / "ca.pem", tls_name="localhost")
-        with client.lock("k", ttl=3) as lease:
-            self.assertFalse(lease.lost.wait(4.5))
+        with client.lock("k", ttl=6) as lease:
+            self.assertFalse(lease.lost.wait(7))
             with self.assertRaises(dflock.Busy):
                 client.lock("k", timeout=0.2).acquire()
             self.assertEqual(client.stats("k")["held"], 1)

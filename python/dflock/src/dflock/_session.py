@@ -16,7 +16,7 @@ from typing import Any, Callable, Coroutine, Deque, Dict, FrozenSet, List, Optio
 
 from . import _wire
 from ._connection import Connection, closed, settled
-from ._errors import Error, LeaseLost, Loss, NotHeld, NotSupported, Refused, Silent, Unreachable, is_end_of_lease, is_passing
+from ._errors import Error, Loss, NotHeld, NotSupported, Refused, Silent, Unreachable, is_end_of_lease, is_passing
 from ._route import Route
 from ._settings import Address, Settings
 from ._timing import RENEWALS_PER_LEASE, Backoff, Schedule, share, was_waited_for
