@@ -1296,6 +1296,7 @@ fn a_lock_of_several_names_is_one_file(#[case] fault: Option<&str>, #[case] file
 /// other names, and the other program's stays.
 #[rstest]
 fn a_name_that_leads_elsewhere_is_not_removed_with_the_lock(
+    #[values("LCK..gps", "LCK..modem", "LCK..radio", "LCK..scale")] name: &str,
     #[values(false, true)] is_anothers: bool,
     #[values(false, true)] is_daemon: bool,
 ) {
@@ -1306,7 +1307,7 @@ fn a_name_that_leads_elsewhere_is_not_removed_with_the_lock(
     }
     let request = request("ttyS0", owner.pid());
     assert_eq!(table.lock(&request).outcome(), Outcome::Done);
-    let lost = machine.lock_file("LCK..radio");
+    let lost = machine.lock_file(name);
     fs::remove_file(&lost).unwrap();
     let theirs = decimal(other.pid());
     if is_anothers {
@@ -1314,7 +1315,7 @@ fn a_name_that_leads_elsewhere_is_not_removed_with_the_lock(
     }
     assert_eq!(table.unlock(&request).outcome(), Outcome::Done);
     if is_anothers {
-        assert_eq!(machine.names(), ["LCK..radio"]);
+        assert_eq!(machine.names(), [name]);
         assert_eq!(fs::read(&lost).unwrap(), theirs);
         assert_eq!(table.unlock(&request).outcome(), Outcome::Busy);
     } else {

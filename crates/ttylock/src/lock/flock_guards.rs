@@ -186,4 +186,22 @@ mod tests {
         flock(&theirs, FlockOperation::NonBlockingLockExclusive).unwrap();
         drop(copy);
     }
+
+    /// A lock of two names is kept by one descriptor, until both names lead to other files.
+    #[test]
+    fn a_file_is_kept_as_long_as_it_has_a_name() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |number: usize| directory.path().join(number.to_string());
+        let [first, second] = ["LCK..x", "LCK..y"].map(|name| Name::new(name).unwrap());
+        let who = Machine::default().identify(Pid::this());
+        let mut guards = FlockGuards::of(Kept::UpTo(10));
+        let mut kept = Vec::new();
+        let steps = [vec![first.clone(), second.clone()], vec![first], vec![second]];
+        for (number, names) in steps.into_iter().enumerate() {
+            guards.keep(&names, &who, published(&path(number)), 10);
+            let file = File::open(path(0)).unwrap();
+            kept.push(flock(&file, FlockOperation::NonBlockingLockExclusive).is_err());
+        }
+        assert_eq!((kept, guards.files.len()), (vec![true, true, false], 2));
+    }
 }
