@@ -87,7 +87,7 @@ impl Site {
         let request = request(deed, form, key, body)?;
         let visit = self.visit(&head.headers, is_alone, deed, caller)?;
         let mut poll_peer = |cx: &mut Context<'_>| caller.poll_parting(cx);
-        answer(&visit.ask(request, is_draining, &mut poll_peer).await?)
+        answer(form, &visit.ask(request, is_draining, &mut poll_peer).await?)
     }
 
     /// The connection to the engine by which a request is made.
@@ -168,10 +168,10 @@ async fn show(shared: &Shared, key: Key<'_>, sight: Option<&Sight>) -> String {
 }
 
 /// The answer of the engine as JSON.
-fn answer(answer: &Answer) -> Result<Response<ReplyBody>, Fault> {
+fn answer(form: Form, answer: &Answer) -> Result<Response<ReplyBody>, Fault> {
     let body = match answer {
-        Answer::Granted(grant) => granted("ok", grant),
-        Answer::Acquired(grant) => granted("acquired", grant),
+        Answer::Granted(grant) => granted("ok", form, grant),
+        Answer::Acquired(grant) => granted("acquired", form, grant),
         Answer::Queued => "{\"status\":\"queued\"}".to_owned(),
         Answer::TimedOut => "{\"status\":\"timeout\"}".to_owned(),
         Answer::Renewed(ttl) => format!("{{\"remaining_s\":{}}}", ttl.span().count()),
@@ -184,11 +184,14 @@ fn answer(answer: &Answer) -> Result<Response<ReplyBody>, Fault> {
 }
 
 /// A fence is text, because many readers of JSON round numbers of its size.
-fn granted(status: &str, grant: &Grant) -> String {
+fn granted(status: &str, form: Form, grant: &Grant) -> String {
     let (digits, ttl) = (grant.token.digits(), grant.ttl.span().count());
     let (token, fence) = (String::from_utf8_lossy(&digits), grant.token.fence());
+    // To the engine, a semaphore with one slot is a lock.
+    let slot = (form == Form::Semaphore).then(|| grant.slot.unwrap_or(0));
+    let slot = slot.map_or_else(String::new, |slot| format!(",\"slot\":{slot}"));
     format!(
         "{{\"status\":\"{status}\",\"token\":\"{token}\",\"lease_ttl_s\":{ttl},\
-         \"fence\":\"{fence}\"}}"
+         \"fence\":\"{fence}\"{slot}}}"
     )
 }

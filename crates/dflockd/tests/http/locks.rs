@@ -74,7 +74,9 @@ fn a_semaphore_has_its_slots(#[case] is_kept: bool) {
         let body = json!({"acquire_timeout_s": timeout, "limit": limit, "lease_ttl_s": 60});
         session.post(path, &body)
     };
-    let tokens = [take(2, 0), take(2, 0)].map(|answer| token(&answer));
+    let taken = [take(2, 0), take(2, 0)];
+    assert_eq!(taken.each_ref().map(|answer| answer.json()["slot"].clone()), [json!(0), json!(1)]);
+    let tokens = taken.map(|answer| token(&answer));
     is(&take(2, 0), 200, &json!({"status": "timeout"}));
     is_error(&take(3, 0), 409, "limit_mismatch");
     let lock = session.post("/v1/locks/pool", &json!({"acquire_timeout_s": 0}));
@@ -88,7 +90,14 @@ fn a_semaphore_has_its_slots(#[case] is_kept: bool) {
     is_error(&session.post("/v1/semaphores/pool/release", &release), 404, "not_held");
     let got = session.post("/v1/semaphores/pool/wait", &json!({"timeout_s": 10}));
     assert_eq!((got.status, &got.json()["status"]), (200, &json!("ok")));
+    assert_eq!(got.json()["slot"], 0);
     assert!(fence(&token(&got)) > fence(&tokens[1]));
+    let held = site.get("/v1/locks/pool").json();
+    let slots: Vec<_> = held["holders"].as_array().unwrap().iter().map(|it| &it["slot"]).collect();
+    assert_eq!(slots, [1, 0]);
+    // To the engine it is a lock.
+    let one = json!({"acquire_timeout_s": 0, "limit": 1});
+    assert_eq!(session.post("/v1/semaphores/one", &one).json()["slot"], 0);
 }
 
 #[rstest]
