@@ -63,8 +63,8 @@ impl Scene {
                 "keys" => drop(other.take(&format!("key-{number}"), "0 3600")),
                 _ => {
                     let seen = other.ask("watch", "k", "0");
-                    let seen = seen.split_once(' ').ok_or("a version")?.1.to_owned();
-                    other.say(format!("watch\nk\n3000 {seen}\n").as_bytes());
+                    let version = seen.split(' ').nth(1).ok_or("a version")?;
+                    other.say(format!("watch\nk\n3000 {version}\n").as_bytes());
                 }
             }
             others.push(other);
