@@ -63,14 +63,19 @@ impl ProcessHandle {
 pub(crate) fn open_below(above: impl AsFd, name: &OsStr) -> Result<OwnedFd, Errno> {
     let flags =
         HANDLE | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
-    let own = Status::of_open(above.as_fd())?.identity.device;
+    let own = device(Status::of_open(above.as_fd()))?;
     let name = name.to_str().ok_or(Errno::EILSEQ)?;
     // What is mounted there can be told beforehand only by a look.
-    if Status::of_name(above.as_fd(), name)?.identity.device != own {
+    if device(Status::of_name(above.as_fd(), name))? != own {
         return Err(Errno::EXDEV);
     }
     let opened = nix::fcntl::openat(above.as_fd(), name, flags, Mode::empty())?;
-    if Status::of_open(&opened)?.identity.device == own { Ok(opened) } else { Err(Errno::EXDEV) }
+    if device(Status::of_open(&opened))? == own { Ok(opened) } else { Err(Errno::EXDEV) }
+}
+
+fn device(seen: io::Result<Status>) -> Result<u64, Errno> {
+    let number = |error: io::Error| error.raw_os_error().map_or(Errno::EIO, Errno::from_raw);
+    seen.map(|seen| seen.identity.device).map_err(number)
 }
 
 /// These systems do not promise that a listing is of one moment.
