@@ -245,7 +245,7 @@ impl List<'_> {
         under.extend(names::conditions(&block.attrs));
         Whole { list: self, module }.visit_item_impl_mut(&mut block);
         let own = text(&block.self_ty);
-        if let Some((_, path, _)) = &block.trait_ {
+        if let Some((path, _)) = &block.trait_ {
             let types = block.items.iter().filter_map(|item| match item {
                 ImplItem::Type(it) => Some(format!("type {} = {}", it.ident, text(&it.ty))),
                 _ => None,
@@ -279,7 +279,7 @@ impl List<'_> {
     /// The public item of this crate that a block is about; none if it is about private ones.
     fn subject(&self, module: &[String], block: &ItemImpl) -> Option<Place> {
         let (mut own, mut all) = (None, Vec::new());
-        let paths = [block.trait_.as_ref().map(|(_, path, _)| path), path_of(&block.self_ty)];
+        let paths = [block.trait_.as_ref().map(|(path, _)| path), path_of(&block.self_ty)];
         for path in paths.into_iter().flatten() {
             if let Found::Item(home, name, _) = self.modules.resolve(module, &words(path)) {
                 let place = self.place(&home, &name)?;
@@ -359,8 +359,8 @@ fn signature(signature: &Signature, name: &str) -> String {
         match input {
             syn::FnArg::Receiver(own) => {
                 own.attrs.clear();
-                // `mut self` is of no concern to the caller, `&mut self` is.
-                own.mutability = own.mutability.filter(|_| own.reference.is_some());
+                // `mut self` is of no concern to the caller; `&mut self` is another kind.
+                own.mutability = None;
             }
             syn::FnArg::Typed(input) => {
                 input.attrs.clear();

@@ -16,7 +16,7 @@ pub(super) fn local(time: SystemTime) -> Option<String> {
 }
 
 fn in_zone(time: SystemTime, zone: TimeZone) -> Option<String> {
-    Some(point(time)?.to_zoned(zone).strftime("%Y-%m-%dT%H:%M:%S%:z").to_string())
+    Some(point(time)?.to_zoned_datetime(zone).strftime("%Y-%m-%dT%H:%M:%S%:z").to_string())
 }
 
 /// To the second.
