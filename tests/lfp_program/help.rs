@@ -53,8 +53,16 @@ fn help_fits_the_width_and_shows_examples(#[case] program: &str, #[case] least: 
         assert!(count >= 2, "{words:?}: {examples}");
         text
     };
-    let commands = commands(&help(&["--help"]));
+    let all = help(&["--help"]);
+    let commands = commands(&all);
     assert!(commands.len() >= least, "{commands:?}");
+    if program == "lfp" {
+        assert_eq!(commands[..3], ["who", "run", "list"], "what most users want comes first");
+        assert!(all.contains("\nExit codes:\n"), "{all}");
+        let (_, connection) = all.split_once("\nConnection:\n").expect("a heading");
+        let (connection, _) = connection.split_once("\n\n").expect("its end");
+        assert!(connection.contains("--server") && connection.contains("--direct"), "{connection}");
+    }
     for command in commands.iter().filter(|command| *command != "help") {
         help(&[command, "--help"]);
     }
@@ -79,6 +87,9 @@ fn help_fits_the_width_and_shows_examples(#[case] program: &str, #[case] least: 
 #[case::flock_s_option("sema", &["run", "--nowait", "x", "true"], "tip: the option for this is '--nonblock'")]
 #[case::flock_s_other_letter("dflock", &["run", "-x", "x", "true"], "tip: without '--shared', the lock has one holder")]
 #[case::flock_s_close("sema", &["run", "-o", "x", "true"], "tip: no option is needed: what COMMAND starts")]
+#[case::flock_s_fork("dflock", &["run", "--no-fork", "x", "true"], "tip: no option is needed: signals reach COMMAND")]
+#[case::flock_s_unlock("sema", &["run", "-u", "x", "true"], "tip: no option is needed: the lock ends when COMMAND ends")]
+#[case::flock_s_long_unlock("sema", &["run", "--unlock", "x", "true"], "tip: no option is needed: the lock ends")]
 #[case::lockfile_s_letter("sema", &["acquire", "-r", "5", "x"], "tip: the option for this is '--timeout'")]
 #[case::of_another_command("dflock", &["run", "--slots", "3", "x", "true"], "tip: the option for this is '--limit'")]
 #[case::some_of_its_words("sema", &["run", "--conflict-code", "1", "x", "true"], "'--conflict-exit-code'")]
@@ -92,10 +103,8 @@ fn help_fits_the_width_and_shows_examples(#[case] program: &str, #[case] least: 
 #[case::no_time_for_leases("dflock", &["run", "-t", "soon", "x", "true"], "number of seconds")]
 // clap alone would suggest an option with some letters in common. No tip is better than a wrong one.
 #[case::no_such_letter("lfp", &["run", "-z", "x", "true"], NONE)]
-#[case::no_such_letter_of_semaphores("sema", &["run", "-u", "x", "true"], NONE)]
+#[case::no_such_letter_of_semaphores("sema", &["run", "-z", "x", "true"], NONE)]
 #[case::no_such_option("dflock", &["run", "--force", "x", "true"], NONE)]
-#[case::no_such_long_option("dflock", &["run", "--no-fork", "x", "true"], NONE)]
-#[case::no_such_option_of_semaphores("sema", &["run", "--unlock", "x", "true"], NONE)]
 fn a_mistyped_word_gets_a_tip(#[case] program: &str, #[case] words: &[&str], #[case] tip: &str) {
     let told = run(program, words).unwrap();
     let code = if matches!(program, "dflockd" | "semats") { 1 } else { 64 };
