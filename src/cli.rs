@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::builder::RangedU64ValueParser;
+use clap::builder::{PossibleValuesParser, RangedU64ValueParser, TypedValueParser};
 use clap::{CommandFactory, Parser};
 use syslog::Facility;
 
@@ -54,7 +54,7 @@ struct Options {
     search_dir: Vec<PathBuf>,
 
     /// Follow this system's conventions for lock files [default: this one]
-    #[arg(long, value_name = "NAME", value_parser = system)]
+    #[arg(long, value_name = "NAME", value_parser = systems(), hide_possible_values = true)]
     os: Option<&'static Dialect>,
 
     /// Keep the start times of lock holders here
@@ -259,11 +259,10 @@ fn daemon_only(option: &str) -> Result<(), String> {
     Err(format!("{option} is for a daemon: it needs --listen"))
 }
 
-fn system(name: &str) -> Result<&'static Dialect, String> {
-    Dialect::by_name(name).ok_or_else(|| {
-        let names: Vec<_> = Dialect::systems().map(Dialect::name).collect();
-        format!("no such system; there are {}", names.join(", "))
-    })
+/// The systems by their names, which shells complete.
+fn systems() -> impl TypedValueParser<Value = &'static Dialect> {
+    let names = PossibleValuesParser::new(Dialect::systems().map(Dialect::name));
+    names.try_map(|name| Dialect::by_name(&name).ok_or("no such system"))
 }
 
 fn version(text: &str) -> Result<Version, String> {

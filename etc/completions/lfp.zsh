@@ -7,20 +7,36 @@ typeset -g _lfp_table='* --server . Ask this service: unix:PATH, a path, or a lo
 * -q,--quiet - Print no answer, and no message if another process has the device: the exit code says it
 * -h,--help - Print help
 - -V,--version - Print version
+- who VERB Show which processes hold these devices, and how
+- run VERB Hold a device while a command runs
+- list VERB Show every holder on this machine
 - lock VERB Lock a device for a process, or name the holder
 - unlock VERB Release a device for a process
+- wait VERB Take a device for a process as soon as it is free
 - ask VERB Ask the holder under `lfp run --yield-on` to release a device
 - pass VERB Hand a device from one process to another, without a gap
-- wait VERB Take a device for a process as soon as it is free
-- who VERB Show which processes hold these devices, and how
-- list VERB Show every holder on this machine
-- run VERB Hold a device while a command runs
+- clean VERB Remove the locks of processes that are gone
 - shim VERB Run a command with its locks taken through the service
 - adopt VERB Make a program lock through the service for every user
-- clean VERB Remove the locks of processes that are gone
 - completions VERB Print the completions of a shell
 - help VERB Print this message or the help of the given subcommand(s)
-help 1 =lock,unlock,ask,pass,wait,who,list,run,shim,adopt,clean,completions,help 
+help 1 =who,run,list,lock,unlock,wait,ask,pass,clean,shim,adopt,completions,help 
+who + DEVICE /dev/NAME or NAME [default: every device with a holder]
+who -w,--watch - Show the table again whenever it changes
+run 1 DEVICE /dev/NAME or NAME
+run -a,--also DEVICE Hold this device as well: all of them, or none
+run -t,--timeout . Wait for the device, for this many seconds [default: do not wait]
+run --absent - Lock DEVICE even if there is no such device yet
+run --yield-on =TERM,INT,HUP,QUIT,KILL,USR1,USR2,CONT Send the command this signal when another process waits for the device
+run --exclusive - While the command has the device open, have the kernel refuse it to all other programs (TIOCEXCL)
+run --no-fork - Become the command instead of waiting for its end, so that the process number stays
+run --shim - Turn the command'\''s lock files into locks of the service, so that it gets the port [default: where liblfp_preload.so is installed and can be loaded into COMMAND]
+run --no-shim - Do not use liblfp_preload.so, even if it is installed
+run --ports - With --shim, let programs that make no lock files lock every serial port they open
+run -E,--conflict-exit-code . The exit code if another process has the device
+run + COMMAND What to run, with its arguments
+list -a,--all - Show free devices too
+list -w,--watch - Show the table again whenever it changes
 lock 1 DEVICE /dev/NAME or NAME
 lock --pid . The process that holds the lock [default: the shell or program that called lfp]
 lock -E,--conflict-exit-code . The exit code if another process has the device
@@ -29,8 +45,13 @@ unlock 1 DEVICE /dev/NAME or NAME
 unlock --pid . The process that holds the lock [default: the shell or program that called lfp]
 unlock -E,--conflict-exit-code . The exit code if another process has the device
 unlock --force - Release the lock of any process: for root and the group of `lfpd --force-group`
-unlock --signal . Send the holder this signal first
+unlock --signal =TERM,INT,HUP,QUIT,KILL,USR1,USR2,CONT Send the holder this signal first
 unlock --grace . Wait this many seconds for the holder to release it
+wait 1 DEVICE /dev/NAME or NAME
+wait --pid . The process that holds the lock [default: the shell or program that called lfp]
+wait -E,--conflict-exit-code . The exit code if another process has the device
+wait --absent - Lock DEVICE even if there is no such device yet
+wait -t,--timeout . Give up after this many seconds, such as 10 or 0.5 [default: never]
 ask 1 DEVICE /dev/NAME or NAME
 ask -t,--timeout . Wait this many seconds for the holder to release it
 ask -E,--conflict-exit-code . The exit code if another process has the device
@@ -38,27 +59,6 @@ pass 1 DEVICE /dev/NAME or NAME
 pass --pid . The process that holds the lock [default: the shell or program that called lfp]
 pass -E,--conflict-exit-code . The exit code if another process has the device
 pass --to . The process that gets the lock
-wait 1 DEVICE /dev/NAME or NAME
-wait --pid . The process that holds the lock [default: the shell or program that called lfp]
-wait -E,--conflict-exit-code . The exit code if another process has the device
-wait --absent - Lock DEVICE even if there is no such device yet
-wait -t,--timeout . Give up after this many seconds, such as 10 or 0.5 [default: never]
-who + DEVICE /dev/NAME or NAME [default: every device with a holder]
-who -w,--watch - Show the table again whenever it changes
-list -a,--all - Show free devices too
-list -w,--watch - Show the table again whenever it changes
-run 1 DEVICE /dev/NAME or NAME
-run -a,--also DEVICE Hold this device as well: all of them, or none
-run -t,--timeout . Wait for the device, for this many seconds [default: do not wait]
-run --absent - Lock DEVICE even if there is no such device yet
-run --yield-on . Send the command this signal when another process waits for the device
-run --exclusive - While the command has the device open, have the kernel refuse it to all other programs (TIOCEXCL)
-run --no-fork - Become the command instead of waiting for its end, so that the process number stays
-run --shim - Turn the command'\''s lock files into locks of the service, so that it gets the port [default: where liblfp_preload.so is installed and can be loaded into COMMAND]
-run --no-shim - Do not use liblfp_preload.so, even if it is installed
-run --ports - With --shim, let programs that make no lock files lock every serial port they open
-run -E,--conflict-exit-code . The exit code if another process has the device
-run + COMMAND What to run, with its arguments
 shim --ports - Let programs that make no lock files lock every serial port they open
 shim --also DEVICE Treat this device as a serial port too
 shim --exclusive - Have the kernel refuse these ports to all other programs while they are open (TIOCEXCL)

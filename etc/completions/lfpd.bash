@@ -2,7 +2,7 @@
 
 _lfpd_table='- --lock-dir DIR
 - --search-dir DIR
-- --os .
+- --os =linux,freebsd,dragonfly,netbsd,openbsd,macos,solaris,illumos,aix,irix,unixware,tru64,qnx,generic
 - --state-dir DIR
 - --idle-timeout .
 - --listen .

@@ -3,7 +3,7 @@
 
 typeset -g _lfpd_table='- --lock-dir DIR Write lock files to this directory instead of the system'\''s own
 - --search-dir DIR Search this directory for locks, instead of the built-in list (repeatable)
-- --os . Follow this system'\''s conventions for lock files [default: this one]
+- --os =linux,freebsd,dragonfly,netbsd,openbsd,macos,solaris,illumos,aix,irix,unixware,tru64,qnx,generic Follow this system'\''s conventions for lock files [default: this one]
 - --state-dir DIR Keep the start times of lock holders here
 - --idle-timeout . Close a connection that was idle for this many seconds
 - --listen . Listen on `127.0.0.1:PORT`, `[::1]:PORT` or `unix:PATH` (repeatable)

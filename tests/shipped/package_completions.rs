@@ -41,7 +41,7 @@ const PROGRAMS: [(&str, &str); 6] = [
 
 /// What is typed, and what the line is after Tab. There are one port, one program that begins with `zz`, and one file and
 /// one directory of each name.
-const LINES: [(&str, &str); 41] = [
+const LINES: [(&str, &str); 42] = [
     ("lfp wh", "lfp who "),
     ("lfp --dir", "lfp --direct "),
     ("lfp --json run --time", "lfp --json run --timeout "),
@@ -55,6 +55,7 @@ const LINES: [(&str, &str); 41] = [
     ("lfp wait --pid 1 ", "lfp wait --pid 1 /dev/ttyUSB0 "),
     ("lfp list ", "lfp list "),
     ("lfp run --pid", "lfp run --pid"),
+    ("lfp unlock --force --signal KI", "lfp unlock --force --signal KILL "),
     ("lfp run ttyS0 zz", "lfp run ttyS0 zzprogram "),
     ("lfp run ttyS0 -- zz", "lfp run ttyS0 -- zzprogram "),
     ("lfp run ttyS0 -- zzprogram -o /tmp/d/fi", "lfp run ttyS0 -- zzprogram -o /tmp/d/file "),

@@ -38,7 +38,7 @@ _dflockd_table='- --host .
 - --state-dir DIR
 - --state-sync -
 - --startup-grace .
-- --store .
+- --store =memory,etcd
 - --advertise .
 - --etcd-endpoints .
 - --etcd-prefix .

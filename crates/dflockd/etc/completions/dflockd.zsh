@@ -39,7 +39,7 @@ typeset -g _dflockd_table='- --host . address or host name to listen on
 - --state-dir DIR directory in which holds are recorded, so that a restart forgets none
 - --state-sync - answer only when the record is on the disk, so that a power failure forgets none either
 - --startup-grace . seconds after the start in which nothing is granted; for servers without --state-dir, whose clients may still hold locks
-- --store . where the locks are kept: memory (in this process), or etcd (where the servers of one service record them, so that they survive the loss of a machine)
+- --store =memory,etcd where the locks are kept: memory (in this process), or etcd (where the servers of one service record them, so that they survive the loss of a machine)
 - --advertise . host:port at which the other servers reach this one while it leads (--store etcd); by default where it listens, or its address towards etcd
 - --etcd-endpoints . members of etcd, as host:port, separated by commas; the leader is used, or else the first that answers
 - --etcd-prefix . prefix of all keys in etcd; servers with the same prefix are one service

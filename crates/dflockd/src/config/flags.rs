@@ -13,6 +13,8 @@ pub enum Kind {
     Number(i64),
     /// A TCP port.
     Port,
+    /// One of these words, which shells complete.
+    OneOf(&'static [&'static str]),
     /// True or false; on the command line alone it means true.
     Switch,
 }
@@ -88,7 +90,7 @@ flags! {
     StateDir = "state-dir", ["DFLOCKD_STATE_DIR"], Kind::Text, "", "directory in which holds are recorded, so that a restart forgets none";
     StateSync = "state-sync", ["DFLOCKD_STATE_SYNC"], Kind::Switch, "false", "answer only when the record is on the disk, so that a power failure forgets none either";
     StartupGrace = "startup-grace", ["DFLOCKD_STARTUP_GRACE_S"], Kind::Number(0), "0", "seconds after the start in which nothing is granted; for servers without --state-dir, whose clients may still hold locks";
-    Store = "store", ["DFLOCKD_STORE"], Kind::Text, "memory", "where the locks are kept: memory (in this process), or etcd (where the servers of one service record them, so that they survive the loss of a machine)";
+    Store = "store", ["DFLOCKD_STORE"], Kind::OneOf(&["memory", "etcd"]), "memory", "where the locks are kept: memory (in this process), or etcd (where the servers of one service record them, so that they survive the loss of a machine)";
     Advertise = "advertise", ["DFLOCKD_ADVERTISE"], Kind::Text, "", "host:port at which the other servers reach this one while it leads (--store etcd); by default where it listens, or its address towards etcd";
     EtcdEndpoints = "etcd-endpoints", ["DFLOCKD_ETCD_ENDPOINTS"], Kind::Text, "127.0.0.1:2379", "members of etcd, as host:port, separated by commas; the leader is used, or else the first that answers";
     EtcdPrefix = "etcd-prefix", ["DFLOCKD_ETCD_PREFIX"], Kind::Text, "dflockd/", "prefix of all keys in etcd; servers with the same prefix are one service";
@@ -141,7 +143,7 @@ pub(super) fn read(arguments: &[String]) -> Result<Option<Given>, ConfigError> {
         let value = match (flag.kind, value) {
             (_, Some(value)) => value,
             (Kind::Switch, None) => "true".to_owned(),
-            (Kind::Text | Kind::Number(_) | Kind::Port, None) => words
+            (Kind::Text | Kind::OneOf(_) | Kind::Number(_) | Kind::Port, None) => words
                 .next()
                 .ok_or_else(|| ConfigError::Usage(format!("flag needs an argument: -{name}")))?
                 .clone(),
@@ -182,7 +184,8 @@ fn nearest(name: &str) -> Option<&'static str> {
 /// If an option is repeated, the last one counts, but each must be well-formed.
 fn check_syntax(flag: &Flag, value: &str) -> Result<(), ConfigError> {
     let good = match flag.kind {
-        Kind::Text => true,
+        // What reads the setting says which words there are.
+        Kind::Text | Kind::OneOf(_) => true,
         Kind::Number(_) | Kind::Port => number(value).is_some(),
         Kind::Switch => switch(value).is_some(),
     };
@@ -192,7 +195,7 @@ fn check_syntax(flag: &Flag, value: &str) -> Result<(), ConfigError> {
     let name = flag.name;
     let needed = match flag.kind {
         Kind::Switch => format!("true or false, as in --{name}=false"),
-        Kind::Text | Kind::Number(_) | Kind::Port => "a whole number".to_owned(),
+        Kind::Text | Kind::OneOf(_) | Kind::Number(_) | Kind::Port => "a whole number".to_owned(),
     };
     Err(ConfigError::Usage(format!("invalid value {value:?} for flag -{name}: needs {needed}")))
 }
@@ -242,7 +245,7 @@ pub(crate) fn usage() -> String {
     let mut text = "Usage of dflockd:\n".to_owned();
     for flag in FLAGS {
         let word = match flag.kind {
-            Kind::Text => " string",
+            Kind::Text | Kind::OneOf(_) => " string",
             Kind::Number(_) | Kind::Port => " int",
             Kind::Switch => "",
         };

@@ -298,7 +298,7 @@ impl<E: Fn(&str) -> Option<String>> Values<E> {
         let row = Self::row(name);
         let least = match row.kind {
             Kind::Number(least) => least,
-            Kind::Port | Kind::Text | Kind::Switch => 0,
+            Kind::Port | Kind::Text | Kind::OneOf(_) | Kind::Switch => 0,
         };
         let value = self.number(name)?;
         if value < least {

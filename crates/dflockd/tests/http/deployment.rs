@@ -3,6 +3,7 @@
 //! program (`.ci/kubernetes` for the last), and names only what there is.
 
 use crate::site::Site;
+use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgAction};
 use dflockd::config::{FLAGS, Flag, Kind};
 use rstest::rstest;
@@ -33,7 +34,11 @@ fn the_completions_are_current(#[values(Shell::Bash, Shell::Fish, Shell::Zsh)] s
             _ => "TEXT",
         };
         let takes = if flag.kind == Kind::Switch { ArgAction::SetTrue } else { ArgAction::Set };
-        Arg::new(flag.name).long(flag.name).help(flag.help).action(takes).value_name(value)
+        let arg = Arg::new(flag.name).long(flag.name).help(flag.help).action(takes);
+        if let Kind::OneOf(words) = flag.kind {
+            return arg.value_parser(PossibleValuesParser::new(words.iter().copied()));
+        }
+        arg.value_name(value)
     };
     let command = clap::Command::new("dflockd").args(FLAGS.iter().map(option));
     let made = wrapcmd::completions(shell, &command);

@@ -16,17 +16,20 @@ use crate::client::Address;
 use crate::client::broker::Route;
 use ttylock::DeviceName;
 
+/// The heading of the options that say whom to ask. They are the same for all commands.
+const CONNECTION: &str = "Connection";
+
 /// Shows, takes and releases the locks of serial ports.
 #[derive(Debug, Parser)]
 #[command(name = "lfp", version, after_help = examples::ALL, max_term_width = 100)]
 pub(super) struct Options {
     /// Ask this service: unix:PATH, a path, or a loopback ADDRESS:PORT
     /// [default: /run/lfpd/lfpd.sock, then 127.0.0.1:50001]
-    #[arg(long, value_name = "ADDR", global = true, conflicts_with = "direct")]
+    #[arg(long, value_name = "ADDR", global = true, conflicts_with = "direct", help_heading = CONNECTION)]
     server: Option<Address>,
 
     /// Ask no service; use the lock files themselves
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = CONNECTION)]
     direct: bool,
 
     /// Print JSON instead of text, also if it fails: one value on one line
@@ -43,39 +46,39 @@ pub(super) struct Options {
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Action {
+    /// Show which processes hold these devices, and how
+    #[command(after_help = examples::WHO)]
+    Who(Who),
+    /// Hold a device while a command runs
+    #[command(after_help = examples::RUN)]
+    Run(Run),
+    /// Show every holder on this machine
+    #[command(after_help = examples::LIST)]
+    List(List),
     /// Lock a device for a process, or name the holder
     #[command(after_help = examples::LOCK)]
     Lock(Taken),
     /// Release a device for a process
     #[command(after_help = examples::UNLOCK)]
     Unlock(Release),
+    /// Take a device for a process as soon as it is free
+    #[command(after_help = examples::WAIT)]
+    Wait(AskedInTime),
     /// Ask the holder under `lfp run --yield-on` to release a device
     #[command(after_help = examples::ASK)]
     Ask(AskedFor),
     /// Hand a device from one process to another, without a gap
     #[command(after_help = examples::PASS)]
     Pass(Handed),
-    /// Take a device for a process as soon as it is free
-    #[command(after_help = examples::WAIT)]
-    Wait(AskedInTime),
-    /// Show which processes hold these devices, and how
-    #[command(after_help = examples::WHO)]
-    Who(Who),
-    /// Show every holder on this machine
-    #[command(after_help = examples::LIST)]
-    List(List),
-    /// Hold a device while a command runs
-    #[command(after_help = examples::RUN)]
-    Run(Run),
+    /// Remove the locks of processes that are gone
+    #[command(after_help = examples::CLEAN)]
+    Clean,
     /// Run a command with its locks taken through the service
     #[command(after_help = examples::SHIM)]
     Shim(ShimOnly),
     /// Make a program lock through the service for every user
     #[command(after_help = examples::ADOPT)]
     Adopt(Adopt),
-    /// Remove the locks of processes that are gone
-    #[command(after_help = examples::CLEAN)]
-    Clean,
     /// Print the completions of a shell
     #[command(hide = true)]
     Completions { shell: Shell },

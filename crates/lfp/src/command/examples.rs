@@ -1,11 +1,24 @@
-//! The examples at the end of `--help`: two lines for each command. Pure.
+//! The end of `--help`: two examples for each command, and the exit codes. Pure.
 
 pub(super) const ALL: &str = "\
 Examples:
   lfp who /dev/ttyUSB0                            which program has the port
   lfp run /dev/ttyUSB0 -- picocom /dev/ttyUSB0    run a program under the lock
 
-The manual: man lfp";
+The manual: man lfp
+
+Exit codes:
+  0   done
+  1   busy, or not held; -E changes it
+  64  wrong usage
+  66  no such device
+  69  no service can be reached, or it does not answer
+  71  the system refused something
+  74  the output could not be written
+  75  timed out
+  77  not permitted; clean: stale locks were left
+run exits with the code of the command, 128+n when signal n ended it, 126 when
+it cannot be executed and 127 when it is not found.";
 
 pub(super) const LOCK: &str = "\
 Examples:

@@ -119,6 +119,9 @@ fn row(command: &str, argument: &Arg, kind: String) -> Row {
     row_of(command, &names, kind, argument.get_help())
 }
 
+/// The signals that users send to programs.
+const SIGNALS: &str = "=TERM,INT,HUP,QUIT,KILL,USR1,USR2,CONT";
+
 /// What to offer for a value: the ports of this machine, files, directories, a command with its arguments, a list of
 /// words; `.` for nothing.
 fn kind(argument: &Arg) -> String {
@@ -136,6 +139,7 @@ fn kind(argument: &Arg) -> String {
         "FILE" | "PATH" => "FILE",
         "DIR" => "DIR",
         "COMMAND" | "PROGRAM" => "COMMAND",
+        "SIGNAL" => SIGNALS,
         _ => ".",
     }
     .to_owned()
