@@ -28,6 +28,7 @@ impl From<Denied> for Fault {
         match denied {
             Denied::Gone => Self::SessionGone,
             Denied::Left => Self::ClientCanceled,
+            Denied::Draining => Self::Refused(Refusal::Draining),
             Denied::Failed => Self::StoreAway,
         }
     }

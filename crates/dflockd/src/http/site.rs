@@ -161,7 +161,11 @@ impl Site {
                 Place::Link(link) => {
                     let is_draining = self.handle.is_draining();
                     // One that only reads may have closed its sending side.
-                    let caller = (caller, found.access == Access::Locks);
+                    let may_part = found.access == Access::Locks;
+                    // The end of this server waits for its answer.
+                    let standby = &self.handle.standby;
+                    let _counted = may_part.then(|| standby.passed.one(&self.handle.changed));
+                    let caller = (caller, may_part);
                     return super::leader::ask(link, (head, body), caller, is_draining).await;
                 }
                 Place::Changing | Place::Nowhere => return Err(Fault::StoreAway),

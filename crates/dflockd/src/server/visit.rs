@@ -22,14 +22,10 @@ pub(crate) enum Denied {
     Gone,
     /// The client has left.
     Left,
+    /// The server is shutting down.
+    Draining,
     /// Holds cannot be recorded, or the term is over.
     Failed,
-}
-
-impl From<Failed> for Denied {
-    fn from(_: Failed) -> Self {
-        Self::Failed
-    }
 }
 
 /// Why a client does not wait any more.
@@ -184,7 +180,7 @@ impl<'a> Visit<'a> {
         if let Some(denied) = self.is_over(&mut core) {
             return Err(denied);
         }
-        let verdict = core.ask(now, self.conn, request)?;
+        let verdict = core.ask(now, self.conn, request).map_err(|Failed| failed(&core))?;
         let is_now = matches!(verdict, Verdict::Now(_));
         let mark = if is_now { core.recording.mark() } else { None };
         Ok((verdict, mark))
@@ -193,7 +189,7 @@ impl<'a> Visit<'a> {
     /// Whether the session, or the term, is over.
     fn is_over(&self, core: &mut Core) -> Option<Denied> {
         if !core.is_available() || core.is_over(self.conn) || self.shared.is_kicked() {
-            return Some(Denied::Failed);
+            return Some(failed(core));
         }
         let is_gone = !core.connections.has(self.conn) || core.connections.is_kicked(self.conn);
         is_gone.then_some(Denied::Gone)
@@ -221,7 +217,8 @@ impl<'a> Visit<'a> {
 
     async fn recorded(&self, mark: Option<Mark>) -> Result<(), Denied> {
         let Some(mark) = mark else { return Ok(()) };
-        Ok(poll_fn(|cx| self.shared.core().recording.poll(mark, cx)).await?)
+        let recorded = poll_fn(|cx| self.shared.core().recording.poll(mark, cx)).await;
+        recorded.map_err(|Failed| failed(&self.shared.core()))
     }
 
     fn note_left(&self) -> Denied {
@@ -251,6 +248,11 @@ impl Drop for Visit<'_> {
             None => self.shared.leave(self.conn, AutoRelease::Off),
         }
     }
+}
+
+/// Why nothing more is granted in a term.
+const fn failed(core: &Core) -> Denied {
+    if core.draining { Denied::Draining } else { Denied::Failed }
 }
 
 const fn may_wait(request: Request<'_>) -> bool {

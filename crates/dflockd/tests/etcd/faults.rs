@@ -334,7 +334,10 @@ pub(crate) struct Site<'c> {
 
 fn front(store: &Store, port: &str, flags: &[&str], clock: &Clock) -> Daemon {
     let mut command = program_on(store);
-    command.args(["--port", port]).args(flags).envs(clock.environment());
+    let http = free_port().to_string();
+    // A client that is silent here has a reason.
+    command.args(["--port", port, "--http-port", &http, "--http-session-idle-timeout", "300"]);
+    command.args(flags).envs(clock.environment());
     Daemon::run(&mut command)
 }
 

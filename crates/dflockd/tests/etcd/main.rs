@@ -18,4 +18,5 @@ mod proxies;
 mod reach;
 mod relay;
 mod report;
+mod sessions;
 mod tenure;

@@ -1,5 +1,5 @@
 //! Clients that take, renew and give back over any of three servers, with short leases, while members of etcd stop
-//! and die: no client is told "not held" about a lock that it surely holds, and no lock has two holders.
+//! and die, half of the clients over HTTP: no client is told "not held" about a lock that it surely holds, and no lock has two holders.
 
 use crate::faults::{Fault, Site};
 use crate::tenure::{Ending, Line, Tenure, Time, conflict};
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use testbed::Lots;
 use testbed::dflockd::etcd::Cluster;
-use testbed::dflockd::{PATIENCE, Talker, fence, token_of};
+use testbed::dflockd::{Daemon, HttpTalker, PATIENCE, Talker, fence, token_of};
 
 const FRONTS: usize = 3;
 const WORKERS: u64 = 24;
@@ -55,20 +55,38 @@ impl Tally {
     }
 }
 
+/// A connection, or a session.
+enum Client {
+    Tcp(Talker),
+    Http(HttpTalker),
+}
+
+impl Client {
+    fn try_ask(&mut self, command: &str, key: &str, arg: &str) -> Option<String> {
+        match self {
+            Self::Tcp(talker) => talker.try_ask(command, key, arg),
+            Self::Http(talker) => talker.try_ask(command, key, arg),
+        }
+    }
+}
+
 struct Worker<'r> {
     run: &'r Run,
-    servers: &'r [SocketAddr],
-    lines: [Option<(Line, Talker)>; FRONTS],
+    /// Where each server is, and its HTTP port.
+    servers: &'r [[SocketAddr; 2]],
+    has_sessions: bool,
+    lines: [Option<(Line, Client)>; FRONTS],
     lots: Lots,
     tally: Tally,
     tenures: HashMap<usize, Vec<Tenure>>,
 }
 
 impl<'r> Worker<'r> {
-    fn new(run: &'r Run, servers: &'r [SocketAddr], number: u64) -> Self {
+    fn new(run: &'r Run, servers: &'r [[SocketAddr; 2]], number: u64) -> Self {
+        let has_sessions = number % 2 == 1;
         let lots = Lots(number.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ run.grace);
         let (lines, tally) = ([const { None }; FRONTS], Tally::default());
-        Self { run, servers, lines, lots, tally, tenures: HashMap::new() }
+        Self { run, servers, has_sessions, lines, lots, tally, tenures: HashMap::new() }
     }
 
     fn dice(&mut self, sides: u64) -> u64 {
@@ -100,7 +118,13 @@ impl<'r> Worker<'r> {
     fn line(&mut self, front: usize) -> Line {
         if self.lines[front].is_none() {
             let line = self.run.lines.fetch_add(1, Ordering::Relaxed);
-            self.lines[front] = Some((line, Talker::connect(self.servers[front])));
+            let [tcp, http] = self.servers[front];
+            let client = if self.has_sessions {
+                Client::Http(HttpTalker::connect(http))
+            } else {
+                Client::Tcp(Talker::connect(tcp))
+            };
+            self.lines[front] = Some((line, client));
         }
         self.lines[front].as_ref().map_or(0, |(line, _)| *line)
     }
@@ -241,7 +265,8 @@ fn run(cluster: &mut Cluster, grace: u64, faults: &[(Fault, u64)], holds: u64) -
     let text = grace.to_string();
     let flags = ["--disconnect-grace", &text];
     let mut site = Site::start(cluster, FRONTS, &flags);
-    let servers: Vec<SocketAddr> = site.fronts.iter().map(|front| front.address).collect();
+    let addresses = |front: &Daemon| [front.address, front.http_address()];
+    let servers: Vec<[SocketAddr; 2]> = site.fronts.iter().map(addresses).collect();
     let (begun, over) = (Instant::now(), AtomicBool::new(false));
     let (grace, lines) = (grace * SECOND, AtomicU64::new(1));
     let (holds_of_all, denials) = (AtomicU64::new(0), AtomicU64::new(0));

@@ -19,6 +19,7 @@ mod limits;
 mod locks;
 mod metrics;
 mod paths;
+mod restart;
 mod sessions;
 mod site;
 mod strangers;

@@ -49,6 +49,7 @@ fn prometheus_reads_the_metrics() {
 #[test]
 fn metrics_count_what_happened() {
     let site = Site::start_leader(&["--max-locks", "4", "--max-waiters", "1"]);
+    let session = site.session();
     let mut talker = site.daemon.talk();
     let token = talker.take("k", "0");
     assert_eq!(talker.ask("n", "k", &token), "ok 33");
@@ -91,7 +92,8 @@ fn metrics_count_what_happened() {
         ("dflockd_keys{kind=\"lock\",state=\"idle\"}", 2.0),
         ("dflockd_keys{kind=\"semaphore\",state=\"in_use\"}", 1.0),
         ("dflockd_keys{kind=\"semaphore\",state=\"idle\"}", 0.0),
-        ("dflockd_connections", 2.0),
+        ("dflockd_connections", 3.0),
+        ("dflockd_http_sessions", 1.0),
         ("dflockd_grant_wait_seconds_count", 5.0),
         ("dflockd_draining", 0.0),
         ("dflockd_ready", 1.0),
@@ -99,6 +101,7 @@ fn metrics_count_what_happened() {
     ] {
         assert!((value(&text, series) - want).abs() < 1e-9, "{series}: {}", value(&text, series));
     }
+    assert_eq!(session.end().status, 204);
     // Without a wait a grant takes no time, unless etcd is asked.
     if !testbed::dflockd::is_on_etcd() {
         assert!(

@@ -1,4 +1,4 @@
-//! Recorded histories of many clients at once, checked for linearizability. Each key is checked by itself. And that the
+//! Recorded histories of many clients at once, half of them over HTTP, checked for linearizability. Each key is checked by itself. And that the
 //! checker finds what it is for.
 
 use rstest::rstest;
@@ -6,15 +6,32 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use testbed::Lots;
 use testbed::dflockd::history::{Call, Entry, History, Mode};
-use testbed::dflockd::{Daemon, Talker, fence, slot_of, token_of};
+use testbed::dflockd::{Daemon, HttpTalker, Talker, fence, free_port, slot_of, token_of};
 
 const WORKERS: u64 = 20;
 const ROUNDS: u64 = 60;
 
+/// A client of one kind or the other.
+enum Client {
+    Tcp(Talker),
+    Http(HttpTalker),
+}
+
+impl Client {
+    fn ask(&mut self, command: &str, key: &str, arg: &str) -> String {
+        match self {
+            Self::Tcp(talker) => talker.ask(command, key, arg),
+            Self::Http(talker) => talker.try_ask(command, key, arg).expect("an answer"),
+        }
+    }
+}
+
 /// A worker's calls, per key.
-fn work(mut talker: Talker, worker: u64, clock: &AtomicU64) -> Vec<History> {
+fn work(mut talker: Client, worker: u64, clock: &AtomicU64) -> Vec<History> {
     let mut histories = vec![History::default(); KEYS.len()];
-    assert_eq!(talker.ask("ping", "hello", "slots"), "ok fences lost slots");
+    if let Client::Tcp(talker) = &mut talker {
+        assert_eq!(talker.ask("ping", "hello", "slots"), "ok fences lost slots");
+    }
     let (mut lots, mut slots) = (Lots(worker), Vec::new());
     let mut old: Vec<Option<String>> = vec![None; KEYS.len()];
     for _ in 0..ROUNDS {
@@ -40,7 +57,8 @@ fn work(mut talker: Talker, worker: u64, clock: &AtomicU64) -> Vec<History> {
                 let from = clock.fetch_add(1, Ordering::SeqCst);
                 assert_eq!(talker.ask("sr", key, token), "ok");
                 record(from, Call::Released(fence(token)));
-                slots.extend(slot_of(&reply).map(|slot| (fence(token), slot)));
+                let slot = slot_of(&reply).filter(|_| place == POOL);
+                slots.extend(slot.map(|slot| (fence(token), slot)));
                 old[place] = Some(token.to_owned());
             }
         }
@@ -62,11 +80,16 @@ const SHARED: &str = "shared";
 
 #[test]
 fn concurrent_histories_are_linearizable() {
-    let daemon = Daemon::start(&[]);
+    let daemon = Daemon::start(&["--http-port", &free_port().to_string()]);
+    let http = daemon.http_address();
     let clock = Arc::new(AtomicU64::new(0));
     let workers: Vec<_> = (0..WORKERS)
         .map(|worker| {
-            let (talker, clock) = (daemon.talk(), Arc::clone(&clock));
+            let clock = Arc::clone(&clock);
+            let talker = match worker % 2 {
+                0 => Client::Tcp(daemon.talk()),
+                _ => Client::Http(HttpTalker::connect(http)),
+            };
             std::thread::spawn(move || work(talker, worker, &clock))
         })
         .collect();

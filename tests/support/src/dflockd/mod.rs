@@ -2,8 +2,10 @@
 
 pub mod etcd;
 pub mod history;
+mod over_http;
 
 pub use crate::until::LIMIT as PATIENCE;
+pub use over_http::HttpTalker;
 
 use crate::many_descriptors;
 use crate::tcp::TcpSocket;
@@ -215,6 +217,12 @@ impl Daemon {
     /// A new client.
     pub fn talk(&self) -> Talker {
         Talker::connect(self.address)
+    }
+
+    /// Where its own HTTP port is.
+    pub fn http_address(&self) -> SocketAddr {
+        let line = self.logged("msg=\"HTTP listening\"");
+        line.split("addr=").nth(1).unwrap().trim().parse().expect("an address")
     }
 
     /// What it answers to `stats`.

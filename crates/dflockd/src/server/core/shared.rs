@@ -41,7 +41,7 @@ pub(crate) struct Shared {
     /// The gate for everything that reads the table of keys.
     pub(crate) pace: Pace,
     /// Notified when draining begins, when a connection has left, and when a standby has come.
-    pub(in crate::server) changed: Notify,
+    pub(crate) changed: Notify,
     /// What this server knows of the others.
     #[cfg(feature = "etcd")]
     pub(crate) standby: Standby,

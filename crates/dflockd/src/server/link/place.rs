@@ -45,7 +45,7 @@ pub(crate) struct Standby {
     /// What a standby must show to this server while it leads.
     pub(in crate::server) secret: String,
     /// Connections that are passed on, and links that are served.
-    pub(in crate::server) passed: Count,
+    pub(crate) passed: Count,
     pub(super) links: Count,
     pub(super) observer: OnceLock<Observer>,
     /// For connections that may become links, beyond the limits of clients.
@@ -58,13 +58,13 @@ pub(crate) struct Standby {
 
 /// The number of things that exist.
 #[derive(Default)]
-pub(in crate::server) struct Count(AtomicUsize);
+pub(crate) struct Count(AtomicUsize);
 
 /// Counted while it exists.
-pub(in crate::server) struct Counted<'a>(&'a Count, &'a Notify);
+pub(crate) struct Counted<'a>(&'a Count, &'a Notify);
 
 impl Count {
-    pub(in crate::server) fn one<'a>(&'a self, changed: &'a Notify) -> Counted<'a> {
+    pub(crate) fn one<'a>(&'a self, changed: &'a Notify) -> Counted<'a> {
         self.0.fetch_add(1, Ordering::Relaxed);
         changed.notify_one();
         Counted(self, changed)
