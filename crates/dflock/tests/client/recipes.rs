@@ -128,6 +128,36 @@ fn shape(text: &str) -> String {
     shape
 }
 
+/// A server with its HTTP port, where the recipes look for it.
+const HTTP_SERVER: &str = "dflockd --http-port 6389 2>/dev/null &
+    until curl -fs localhost:6389/ready >/dev/null; do sleep 0.05; done\n";
+
+#[test]
+#[ignore = "needs root: tests/run"]
+fn one_curl_in_a_cron_line() {
+    let line = block("recipes.md", "curl-cron").replace("locks.example", "localhost");
+    let command = line.trim().splitn(6, ' ').nth(5).unwrap();
+    let kitchen = Kitchen::new(&[("nightly-report", "echo done >>done")]);
+    let end = kitchen.boil(&format!("{HTTP_SERVER}{command}; echo $?; {command}; echo $?\n"));
+    assert_eq!((kitchen.lines("done").len(), end.out.as_str()), (1, "0\n1\n"), "{end:?}");
+    assert_eq!(end.err, "");
+}
+
+#[test]
+#[ignore = "needs root: tests/run"]
+fn a_script_that_takes_turns_by_curl() {
+    let text = block("recipes.md", "curl-script").replace("locks.example", "localhost");
+    let count = "echo begin >>log; sleep 0.2; echo end >>log";
+    let kitchen = Kitchen::new(&[("count-stock", count)]);
+    std::fs::write(kitchen.0.path().join("script"), text).unwrap();
+    let end = kitchen.boil(&format!(
+        "{HTTP_SERVER}for i in 1 2 3; do sh script & jobs=\"${{jobs-}} $!\"; done; wait $jobs\n"
+    ));
+    let each = ["begin", "end"];
+    assert_eq!(kitchen.lines("log"), [each, each, each].concat(), "{end:?}");
+    assert_eq!((end.code, end.out.as_str(), end.err.as_str()), (0, "", ""), "{end:?}");
+}
+
 /// The second host's clock is late: the job is done by then, and is not done again.
 #[test]
 #[ignore = "needs root: tests/run"]
