@@ -1,10 +1,10 @@
-//! What connections and held keys cost the lock server in memory, and how fast keys come and go.
+//! What connections, HTTP sessions and held keys cost the lock server in memory, and how fast keys come and go.
 //!
 //! Resident memory is what the process owns; the kernel's socket buffers are not in it.
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use std::time::Instant;
-use testbed::dflockd::{Daemon, Talker, roomy};
+use testbed::dflockd::{Daemon, HttpTalker, Talker, free_port, roomy};
 
 const IDLE_CONNECTIONS: [usize; 2] = [1_000, 10_000];
 const HELD_KEYS: [usize; 3] = [10_000, 100_000, 1_000_000];
@@ -13,6 +13,7 @@ fn main() -> nix::Result<()> {
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
     setrlimit(Resource::RLIMIT_NOFILE, hard.min(65_536), hard)?;
     connections();
+    sessions();
     keys();
     Ok(())
 }
@@ -32,6 +33,20 @@ fn connections() {
         assert_eq!(open.last_mut().map(|last| last.ask("ping", "_", "_")).as_deref(), Some("ok"));
         let each = resident_bytes(&server).saturating_sub(start) / count as u64;
         println!("{count} idle connections: {each} bytes each [<= 2500]");
+    }
+}
+
+fn sessions() {
+    let port = free_port().to_string();
+    let settings = [("DFLOCKD_HTTP_PORT", port.as_str()), ("DFLOCKD_HTTP_SESSION_IDLE_S", "3600")];
+    let server = roomy(env!("CARGO_BIN_EXE_dflockd"), &settings);
+    let http = server.http_address();
+    let _first = HttpTalker::connect(http);
+    let (start, mut open) = (resident_bytes(&server), Vec::new());
+    for count in IDLE_CONNECTIONS {
+        open.resize_with(count, || HttpTalker::connect(http));
+        let each = resident_bytes(&server).saturating_sub(start) / count as u64;
+        println!("{count} idle sessions: {each} bytes each [<= 1000]");
     }
 }
 

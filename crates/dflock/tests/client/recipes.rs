@@ -149,7 +149,7 @@ fn a_script_that_takes_turns_by_curl() {
     let text = block("recipes.md", "curl-script").replace("locks.example", "localhost");
     let count = "echo begin >>log; sleep 0.2; echo end >>log";
     let kitchen = Kitchen::new(&[("count-stock", count)]);
-    std::fs::write(kitchen.0.path().join("script"), text).unwrap();
+    fs::write(kitchen.0.path().join("script"), text).unwrap();
     let end = kitchen.boil(&format!(
         "{HTTP_SERVER}for i in 1 2 3; do sh script & jobs=\"${{jobs-}} $!\"; done; wait $jobs\n"
     ));
