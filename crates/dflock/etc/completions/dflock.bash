@@ -34,6 +34,7 @@ run --shared -
 run --limit .
 run --name .
 run --value .
+run --one-of .
 run --grace .
 run --reclaim .
 run --hold-for .
