@@ -326,14 +326,14 @@ fn a_full_disk_is_not_silent(#[case] words: &str) {
     assert_eq!(end.output(), "code 0\n", "{end}");
 }
 
-/// There is room for the two lock files of one port; that another process has the port is still the answer.
+/// There is room for the lock file of one port; that another process has the port is still the answer.
 #[rstest]
 #[case::lock("--direct lock", 1)]
 #[case::wait("--direct wait --timeout 0", 75)]
 #[ignore = "needs namespaces: tests/run"]
 fn a_held_port_is_busy_on_a_full_disk_too(#[case] words: &str, #[case] code: i32) {
     let bench = Bench::open();
-    let full = ["-t", "tmpfs", "-o", "size=8k,mode=1777", "none", "/run/lock"];
+    let full = ["-t", "tmpfs", "-o", "size=4k,mode=1777", "none", "/run/lock"];
     bench.command("mount").args(full).run().expect(0);
     let held = bench.shell(User::Root, "/run/test/lfp --direct lock --pid 1 ttyW0; echo code $?");
     assert_eq!(held.output(), "code 0\n", "{held}");

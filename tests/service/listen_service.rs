@@ -299,7 +299,8 @@ fn with_few_descriptors_there_is_room_for_several(#[case] locks: &str) {
     let mut others = sandbox.command("/usr/bin/python3").args(script).spawn();
     others.expect("ALL THERE");
     let _daemon = daemon_by(&sandbox, &["prlimit", "--nofile=64"], &["--listen", ADDRESS]);
-    let connect = || TcpStream::connect(ADDRESS).expect("a connection");
+    // It listens at the socket first.
+    let connect = || until(LIMIT, || TcpStream::connect(ADDRESS).ok()).expect("a connection");
     let root = || in_network(network(&sandbox, 1), 0, connect);
     let mut clients = ports.map(|_| Client::new(root()).greeted());
     let holders = ports.map(|_| sandbox.sleeper(User::Root));
