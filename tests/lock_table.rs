@@ -1323,6 +1323,41 @@ fn a_name_that_leads_elsewhere_is_not_removed_with_the_lock(
     }
 }
 
+/// A LOCK was killed before it recorded the first name. UNLOCK by any name of the device releases the lock whole.
+#[rstest]
+fn a_lock_without_its_last_record_is_released_whole(#[values("ttyS0", "gps")] device: &str) {
+    let (machine, owner, _) = five_files();
+    assert_eq!(machine.lock("ttyS0", owner.pid()), Outcome::Done);
+    fs::remove_file(machine.path("state/LCK..ttyS0")).unwrap();
+    assert_eq!(machine.unlock(device, owner.pid()), Outcome::Done);
+    assert_eq!((machine.names(), records(&machine)), (vec![], vec![]));
+}
+
+/// A link moved to another port, and the holder releases that one. The first port stays locked, and its daemon still holds
+/// the file.
+#[rstest]
+fn a_lock_that_loses_a_name_is_still_kept(#[values(false, true)] is_recorded: bool) {
+    let (machine, owner, _) = five_files();
+    let mut table = machine.table();
+    table.keep_open(10);
+    assert_eq!(table.lock(&request("ttyS0", owner.pid())).outcome(), Outcome::Done);
+    if !is_recorded {
+        records(&machine)
+            .iter()
+            .for_each(|it| fs::remove_file(machine.path("state").join(it)).unwrap());
+    }
+    let link = machine.path("dev/gps");
+    fs::remove_file(&link).unwrap();
+    symlink("ttyS1", &link).unwrap();
+    assert_eq!(table.unlock(&request("ttyS1", owner.pid())).outcome(), Outcome::Done);
+    assert_eq!(machine.names().len(), 4);
+    assert!(is_kept(&machine, "LCK..ttyS0"));
+    let kept = File::open(machine.lock_file("LCK..ttyS0")).unwrap();
+    assert_eq!(table.unlock(&request("ttyS0", owner.pid())).outcome(), Outcome::Done);
+    assert_eq!(machine.names(), [""; 0]);
+    assert!(Flock::lock(kept, FlockArg::LockExclusiveNonblock).is_ok());
+}
+
 /// A hand-over was completed, and its process was killed before it removed its note. A process that finds the note, and
 /// cannot read a file or a record, as without descriptors, gives nothing back.
 #[rstest]

@@ -312,11 +312,13 @@ impl Directory {
 }
 
 impl Judged {
-    /// Holds the file by the `flock(2)` that this process has kept on it since it published it.
+    /// Holds the file by the `flock(2)` that this process has kept on it since it published it. The caller may keep another
+    /// descriptor of the same opening: then the `flock(2)` does not end with this value.
     pub fn hold_by(&mut self, kept: Published) {
-        let (identity, file) = (kept.identity, Flocked::writable(kept.file));
-        if identity == self.identity() && file.try_lock() == Ok(true) {
-            self.writable = Some(file);
+        // On Windows, an open file keeps others out already.
+        let is_held = || cfg!(windows) || kept.try_hold().is_ok_and(|it| it);
+        if kept.identity == self.identity() && is_held() {
+            self.writable = Some(Flocked::lent(kept.file));
         }
     }
 }

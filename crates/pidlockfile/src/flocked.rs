@@ -42,6 +42,11 @@ impl Flocked {
         Self { file, is_ours: cfg!(windows).into() }
     }
 
+    /// A file that is held already, by an opening that another value may share: this one does not unlock it.
+    pub(crate) fn lent(file: File) -> Self {
+        Self { file, is_ours: false.into() }
+    }
+
     /// Asks for `flock(2)`; `false` while another process has it.
     pub(crate) fn try_lock(&self) -> Result<bool, Errno> {
         if !self.is_ours.load(Ordering::Relaxed) {

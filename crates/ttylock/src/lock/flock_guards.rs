@@ -130,6 +130,24 @@ impl FlockGuards {
         self.files.remove(&file).map(|held| (held.names, held.published))
     }
 
+    /// Gives a second descriptor of a file to a caller that removes names of it: our `flock(2)` lasts until the last name is
+    /// removed. Without descriptors, the only one.
+    pub(super) fn lend(&mut self, file: Identity) -> Option<Published> {
+        let Published { file: kept, identity, modified } = &self.files.get(&file)?.published;
+        let (identity, modified) = (*identity, *modified);
+        let copy = kept.try_clone().map(|file| Published { file, identity, modified });
+        copy.ok().or_else(|| self.take(file).map(|(_, published)| published))
+    }
+
+    /// These names of a file were removed. It is kept as long as it has another one.
+    pub(super) fn forget(&mut self, file: Identity, gone: &[Name]) {
+        let Some(held) = self.files.get_mut(&file) else { return };
+        held.names.retain(|name| !gone.contains(name));
+        if held.names.is_empty() || !held.published.has_a_name() {
+            self.let_go(file);
+        }
+    }
+
     /// Lets go of all files of the processes that had this number and have ended.
     pub(super) fn let_go_of_ended(&mut self, pid: Pid, machine: &mut Machine) {
         self.files.retain(|_, held| {

@@ -176,7 +176,7 @@ fn release_one(
             if let Err(busy) = state.must_enter(file, &mut judged) {
                 return came_to(true, Err(not_released(state, file, busy)));
             }
-            if let Some((_, kept)) = state.guards.take(judged.identity()) {
+            if let Some(kept) = state.guards.lend(judged.identity()) {
                 judged.hold_by(kept);
             }
         }
@@ -198,7 +198,10 @@ fn release_one(
         };
         let seen = judged.status();
         match state.take_each_away(file, also, judged, is_contended && is_living()) {
-            Ok(Attempt::Done(gone)) => return Some(Released { is_own, removal: Ok(()), gone }),
+            Ok(Attempt::Done(gone)) => {
+                state.guards.forget(seen.identity, &gone);
+                return Some(Released { is_own, removal: Ok(()), gone });
+            }
             Ok(Attempt::Changed) => {}
             Ok(Attempt::Contended) if !is_contended && state.backoff.decides() && is_living() => {
                 is_contended = true;

@@ -178,7 +178,8 @@ impl State {
         // The device may have come back under another real name, with the same links. Of the names of then, those that
         // belong to that lock still have its record.
         let names = links.iter().map(names_of).find(|names| !names.is_empty()).unwrap_or_default();
-        names.iter().filter(|name| names_of(name) == names).cloned().collect()
+        // A LOCK that was killed has not recorded the first one.
+        names.iter().filter(|name| *name == first || names_of(name) == names).cloned().collect()
     }
 
     /// Keeps a new lock file of this holder open if fewer than `most` are, and watches for the holder's end.
