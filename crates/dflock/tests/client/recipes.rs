@@ -135,10 +135,12 @@ const HTTP_SERVER: &str = "dflockd --http-port 6389 2>/dev/null &
 #[test]
 #[ignore = "needs root: tests/run"]
 fn one_curl_in_a_cron_line() {
-    let line = block("recipes.md", "curl-cron").replace("locks.example", "localhost");
+    let text = block("recipes.md", "curl-cron").replace("locks.example", "localhost");
+    let (variables, line) = text.trim().rsplit_once('\n').unwrap();
     let command = line.trim().splitn(6, ' ').nth(5).unwrap();
     let kitchen = Kitchen::new(&[("nightly-report", "echo done >>done")]);
-    let end = kitchen.boil(&format!("{HTTP_SERVER}{command}; echo $?; {command}; echo $?\n"));
+    let script = format!("{HTTP_SERVER}{variables}\n{command}; echo $?; {command}; echo $?\n");
+    let end = kitchen.boil(&script);
     assert_eq!((kitchen.lines("done").len(), end.out.as_str()), (1, "0\n1\n"), "{end:?}");
     assert_eq!(end.err, "");
 }
