@@ -1296,7 +1296,7 @@ fn a_lock_of_several_names_is_one_file(#[case] fault: Option<&str>, #[case] file
 /// other names, and the other program's stays.
 #[rstest]
 fn a_name_that_leads_elsewhere_is_not_removed_with_the_lock(
-    #[values("LCK..gps", "LCK..modem", "LCK..radio", "LCK..scale")] name: &str,
+    #[values("LCK..gps", "LCK..modem", "LCK..radio", "LCK..scale", "LCK..ttyS0")] name: &str,
     #[values(false, true)] is_anothers: bool,
     #[values(false, true)] is_daemon: bool,
 ) {
