@@ -32,6 +32,7 @@ pub mod daemon;
 #[cfg(feature = "http")]
 mod http;
 mod log;
+mod population;
 pub mod server;
 
 #[cfg(test)]

@@ -2,10 +2,10 @@
 //! paths.
 
 use super::gate::Reach;
-use super::limits::Guests;
 use super::reply::{self, Fault, ReplyBody};
 use super::seats::{Answering, Seat, Seats};
 use super::site::{ADDRESS, Caller, Site};
+use crate::population::Population;
 use crate::server::{Listener, Shared, Tls, Transport, address};
 use hyper::Request;
 use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
@@ -49,14 +49,15 @@ pub(crate) async fn serve(mut listener: Listener, shared: Arc<Shared>) {
     let http = &shared.settings.http;
     let seats = Seats::new(MAX_CONNECTIONS + http.more_connections, MAX_CONNECTIONS);
     let site = Arc::new(Site::new(Arc::clone(&shared), reach, seats));
-    let guests = Arc::new(Mutex::new(Guests::new(http.max_connections_per_address)));
+    let guests = Arc::new(Mutex::new(Population::default()));
+    let most = http.max_connections_per_address;
     loop {
         let (stream, peer) = listener.next().await;
         let tls = shared.tls();
         #[cfg(target_os = "linux")]
         let _ = SockRef::from(&stream).set_tcp_user_timeout(Some(WRITE_TIME));
         let address = address(peer);
-        if let Some(guest) = Guest::enter(&guests, address) {
+        if let Some(guest) = Guest::enter(&guests, address, most) {
             let (site, seats) = (Arc::clone(&site), Arc::clone(&site.seats));
             seats.spawn(|seat| async move {
                 secure(site, seat, tls, stream, address).await;
@@ -70,19 +71,25 @@ pub(crate) async fn serve(mut listener: Listener, shared: Arc<Shared>) {
 }
 
 /// One connection of an address, until it is dropped.
-struct Guest(Arc<Mutex<Guests>>, Option<IpAddr>);
+struct Guest(Arc<Mutex<Population>>, Option<IpAddr>);
 
 impl Guest {
-    /// `None` if the address has as many as it may have.
-    fn enter(guests: &Arc<Mutex<Guests>>, address: Option<IpAddr>) -> Option<Self> {
-        let has_room = guests.lock().unwrap_or_else(PoisonError::into_inner).enter(address);
-        has_room.then(|| Self(Arc::clone(guests), address))
+    /// `None` if the address has `most` connections already; 0 for no limit.
+    fn enter(
+        guests: &Arc<Mutex<Population>>,
+        address: Option<IpAddr>,
+        most: usize,
+    ) -> Option<Self> {
+        let mut present = guests.lock().unwrap_or_else(PoisonError::into_inner);
+        present.room_for(address, 0, most).ok()?;
+        present.add(address);
+        Some(Self(Arc::clone(guests), address))
     }
 }
 
 impl Drop for Guest {
     fn drop(&mut self) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).leave(self.1);
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(self.1);
     }
 }
 

@@ -1,4 +1,4 @@
-//! What one address may take of HTTP: requests in a second, and connections. Pure.
+//! How many requests an address may make by HTTP in a second. Pure.
 
 use leases::Moment;
 use std::collections::HashMap;
@@ -45,40 +45,6 @@ impl Rates {
     }
 }
 
-/// The number of connections of each address.
-#[derive(Debug)]
-pub(super) struct Guests {
-    most: usize,
-    present: HashMap<IpAddr, usize>,
-}
-
-impl Guests {
-    /// `most` 0 for no limit.
-    pub(super) fn new(most: usize) -> Self {
-        Self { most, present: HashMap::new() }
-    }
-
-    /// Counts a connection, if there is room for it.
-    pub(super) fn enter(&mut self, address: Option<IpAddr>) -> bool {
-        let Some(address) = address.filter(|_| self.most > 0) else { return true };
-        let count = self.present.entry(address).or_insert(0);
-        let has_room = *count < self.most;
-        *count += usize::from(has_room);
-        has_room
-    }
-
-    /// A connection that was counted has ended.
-    pub(super) fn leave(&mut self, address: Option<IpAddr>) {
-        let Some(address) = address.filter(|_| self.most > 0) else { return };
-        if let Some(count) = self.present.get_mut(&address) {
-            *count -= 1;
-            if *count == 0 {
-                self.present.remove(&address);
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -117,17 +83,5 @@ mod tests {
             assert!(rates.allow(at(0), address(number)));
             assert!(rates.full_at.len() <= MOST_ADDRESSES);
         }
-    }
-
-    #[test]
-    fn connections_of_an_address() {
-        let mut guests = Guests::new(2);
-        assert_eq!([(); 3].map(|()| guests.enter(address(1))), [true, true, false]);
-        assert!(guests.enter(address(2)) && guests.enter(None));
-        guests.leave(address(1));
-        assert_eq!([(); 2].map(|()| guests.enter(address(1))), [true, false]);
-        (0..2).for_each(|_| guests.leave(address(1)));
-        guests.leave(address(2));
-        assert!(guests.present.is_empty());
     }
 }

@@ -11,7 +11,7 @@ use super::access::Penalties;
 use super::key_json::Seen;
 use super::mint::ServerMint;
 use super::settings::Settings;
-pub(crate) use connections::Full;
+pub(crate) use crate::population::Full;
 use connections::{Connections, Kind};
 use leases::journal::{Failed, Mark};
 use leases::wire::{Fault, tag_of};

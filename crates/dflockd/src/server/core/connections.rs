@@ -1,8 +1,8 @@
 //! The table of connections: what the server knows of each one.
 
+use crate::population::{Full, Population};
 use leases::journal::Mark;
 use leases::{Answer, ConnId, Moment, Refusal, Token};
-use std::collections::HashMap;
 use std::net::IpAddr;
 use std::task::Waker;
 
@@ -13,52 +13,6 @@ pub(in crate::server) enum Kind {
     Socket,
     /// A client of HTTP, which has no socket of its own.
     Session,
-}
-
-/// Why there is no room for another connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Full {
-    All,
-    Address,
-}
-
-/// The connections of one kind.
-#[derive(Default)]
-struct Population {
-    count: usize,
-    addresses: HashMap<IpAddr, usize>,
-}
-
-impl Population {
-    /// Caps: of all connections, and of those of one address; 0 for none.
-    fn room_for(&self, address: Option<IpAddr>, most: usize, each: usize) -> Result<(), Full> {
-        let present = address.and_then(|address| self.addresses.get(&address));
-        if most > 0 && self.count >= most {
-            Err(Full::All)
-        } else if each > 0 && present.is_some_and(|count| *count >= each) {
-            Err(Full::Address)
-        } else {
-            Ok(())
-        }
-    }
-
-    fn add(&mut self, address: Option<IpAddr>) {
-        self.count += 1;
-        if let Some(address) = address {
-            *self.addresses.entry(address).or_insert(0) += 1;
-        }
-    }
-
-    fn remove(&mut self, address: Option<IpAddr>) {
-        self.count -= 1;
-        let Some(address) = address else { return };
-        if let Some(count) = self.addresses.get_mut(&address) {
-            *count -= 1;
-            if *count == 0 {
-                self.addresses.remove(&address);
-            }
-        }
-    }
 }
 
 /// What is known of one connection.
@@ -92,12 +46,12 @@ pub(in crate::server) struct Connections {
 
 impl Connections {
     pub(in crate::server) const fn len(&self) -> usize {
-        self.sockets.count + self.sessions.count
+        self.sockets.count() + self.sessions.count()
     }
 
     /// The number of connections with a descriptor.
     pub(in crate::server) const fn sockets(&self) -> usize {
-        self.sockets.count
+        self.sockets.count()
     }
 
     const fn of(&mut self, kind: Kind) -> &mut Population {
