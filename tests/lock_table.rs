@@ -521,9 +521,9 @@ fn planted_claims_in_a_directory_open_to_all_block_nothing() {
         let holders = machine.table().holders(Some(&device(name)), LIMIT).holders;
         holders.iter().map(|it| (it.standing.word(), it.keeps_out())).collect()
     };
-    assert_eq!(shown("ttyS1"), [("claim", false); 3]);
+    assert_eq!(shown("ttyS1"), [("ignored", false); 3]);
     let all = machine.table().holders(None, LIMIT).holders;
-    assert!(all.iter().all(|holder| holder.standing.word() == "claim"), "{all:?}");
+    assert!(all.iter().all(|holder| holder.standing.word() == "ignored"), "{all:?}");
 
     let holder = Holder::new();
     fs::write(planted("LCK..pts_3"), decimal(holder.pid())).unwrap();

@@ -20,7 +20,7 @@
 //! |---|---|
 //! | `device` | the device's name below `/dev`, or what the lock file's name says of it |
 //! | `scheme` | `uucp` or `svr4` (a lock file), `flock` (on the node), `open` (without any lock), `waiting` (in the line for it) |
-//! | `standing` | `alive`, `stale` (the next LOCK takes it), `unknown` (no pid can be read), `claim` (any user could have made it: it keeps nobody out) |
+//! | `standing` | `alive`, `stale` (the next LOCK takes it), `unknown` (no pid can be read), `ignored` (any user could have made it: it keeps nobody out) |
 //! | `pid` | the process, in decimal |
 //! | `uid` | the user it runs as, or ran as, in decimal |
 //! | `since` | when the lock file was written, in seconds since 1970 |

@@ -71,7 +71,7 @@ fn a_claim_of_a_strangers_is_no_lock() {
     bench.shell(User::Bob, &format!("printf '%10d\\n' {pid} >/tmp/LCK..ttyW0")).expect(0);
     assert_eq!(bench.lfp(User::Bob, &["who", "-q", PORT]).run().code(), 1, "it is free");
     let told = bench.lfp(User::Bob, &["who", PORT]).run();
-    assert!(told.said("claim") && !told.said("sleep"), "{told}");
+    assert!(told.said("ignored") && !told.said("sleep"), "{told}");
     let words = ["wait", PORT, "--pid", &pid, "--timeout", "30"];
     bench.lfp(User::Alice, &words).run().expect(0);
 }

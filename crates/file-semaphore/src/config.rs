@@ -5,7 +5,7 @@ use std::time::Duration;
 use pidlockfile::Durability;
 
 use crate::limits;
-use crate::stale::{Judgement, StaleRule};
+use crate::stale::{StalePolicy, StaleRule};
 
 /// How a semaphore behaves. Begin with [`Config::default`], and change some of it.
 ///
@@ -56,8 +56,8 @@ impl Default for Config {
 }
 
 impl Config {
-    pub(crate) fn judgement(&self) -> Judgement {
-        Judgement { rule: self.stale_rule, timeout: self.stale_timeout }
+    pub(crate) fn stale_policy(&self) -> StalePolicy {
+        StalePolicy { rule: self.stale_rule, timeout: self.stale_timeout }
     }
 }
 

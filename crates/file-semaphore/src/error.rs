@@ -70,7 +70,7 @@ pub enum Error {
         left_by: Option<u32>,
     },
     /// It did not become free within the time allowed.
-    Timeout {
+    TimedOut {
         /// Which semaphore.
         path: PathBuf,
         /// The time that was waited; zero if the caller gave no time to wait.
@@ -143,7 +143,7 @@ impl Error {
     #[must_use]
     pub fn path(&self) -> Option<&Path> {
         let (Self::AlreadyLocked { path, .. }
-        | Self::Timeout { path, .. }
+        | Self::TimedOut { path, .. }
         | Self::NotLocked { path }
         | Self::NotHolder { path, .. }
         | Self::InvalidPath { path, .. }
@@ -173,7 +173,7 @@ impl Error {
     pub fn io_kind(&self) -> io::ErrorKind {
         match self {
             Self::AlreadyLocked { .. } => io::ErrorKind::WouldBlock,
-            Self::Timeout { .. } => io::ErrorKind::TimedOut,
+            Self::TimedOut { .. } => io::ErrorKind::TimedOut,
             Self::NotLocked { .. } | Self::NoHolder { .. } => io::ErrorKind::NotFound,
             Self::NotHolder { .. } => io::ErrorKind::PermissionDenied,
             Self::InvalidPath { problem: PathProblem::NoDirectory, .. } => io::ErrorKind::NotFound,
@@ -215,7 +215,7 @@ impl fmt::Display for Reason<'_> {
             Error::AlreadyLocked { holder, left_by, .. } => {
                 f.write_str(&in_the_way(holder.as_deref(), *left_by))
             }
-            Error::Timeout { waited, holder, left_by, .. } => {
+            Error::TimedOut { waited, holder, left_by, .. } => {
                 if !waited.is_zero() {
                     write!(f, "timed out after {:.3} s, ", waited.as_secs_f64())?;
                 }
@@ -255,7 +255,7 @@ impl std::error::Error for Error {
             Self::Parse { problem, .. } => Some(problem),
             Self::System { error, .. } => Some(error),
             Self::AlreadyLocked { .. }
-            | Self::Timeout { .. }
+            | Self::TimedOut { .. }
             | Self::NotLocked { .. }
             | Self::NotHolder { .. }
             | Self::Obstacle { .. }
@@ -315,6 +315,6 @@ impl InTheWay {
     }
 
     pub(crate) fn timeout(self, path: PathBuf, waited: Duration) -> Error {
-        Error::Timeout { path, waited, holder: self.holder, left_by: self.left_by }
+        Error::TimedOut { path, waited, holder: self.holder, left_by: self.left_by }
     }
 }

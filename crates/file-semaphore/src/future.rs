@@ -183,7 +183,7 @@ mod tests {
         let other = block_on(shared().tag("other").acquire_async()).unwrap();
         assert_eq!(other.info().tag(), Some("other"));
         let alone = semaphore.request().timeout(Duration::from_millis(20));
-        assert!(matches!(block_on(alone.acquire_async()), Err(Error::Timeout { .. })));
+        assert!(matches!(block_on(alone.acquire_async()), Err(Error::TimedOut { .. })));
         drop((one, other));
         assert!(block_on(alone.acquire_async()).is_ok());
     }

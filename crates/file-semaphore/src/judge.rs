@@ -11,7 +11,7 @@ use crate::config::Config;
 use crate::error::{Error, InTheWay};
 use crate::limits::WRITING_TIME;
 use crate::record::{Fragment, Holder, LockInfo, ParseError};
-use crate::stale::{Here, Judgement, Standing};
+use crate::stale::{Here, Liveness, StalePolicy};
 
 /// What is known of a lock that is held.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub struct HeldStatus {
     /// What the file says. `None`: this process may not read it.
     pub info: Option<Result<LockInfo, ParseError>>,
     /// What is known of the holder, if the file names it; also if it names only the process, because it was cut.
-    pub standing: Option<Standing>,
+    pub liveness: Option<Liveness>,
     /// Whether the next taker would break it, by this semaphore's configuration.
     pub stale: bool,
     /// How long it has been held by what the file says, else how old the file is; in seconds. `None` if both times
@@ -36,7 +36,7 @@ impl HeldStatus {
     /// A lock file that may not be read: held by an unknown process.
     pub(crate) const UNREADABLE: Self = Self {
         info: None,
-        standing: None,
+        liveness: None,
         stale: false,
         age_seconds: None,
         fragment: None,
@@ -66,42 +66,42 @@ impl HeldStatus {
 
 #[derive(Debug)]
 pub(crate) struct Judge {
-    judgement: Judgement,
+    policy: StalePolicy,
     here: OnceLock<Here>,
 }
 
 impl Judge {
     pub(crate) fn new(config: Config) -> Self {
-        Self { judgement: config.judgement(), here: OnceLock::new() }
+        Self { policy: config.stale_policy(), here: OnceLock::new() }
     }
 
     /// Where this process runs; looked up once.
     pub(crate) fn here(&self) -> &Here {
-        self.here.get_or_init(Here::look)
+        self.here.get_or_init(Here::detect)
     }
 
     pub(crate) fn judge(&self, judged: &Judged) -> HeldStatus {
         let info = LockInfo::parse(judged.content());
         let now = SystemTime::now();
         let of_file = Age::of([judged.modified()], now);
-        let (standing, stale, age) = match &info {
+        let (liveness, stale, age) = match &info {
             Ok(info) => {
-                let standing = info.holder().standing(self.here());
+                let liveness = info.holder().liveness(self.here());
                 let age = Age::of(info.taken().into_iter().chain([judged.modified()]), now);
                 let idle = if info.can_be_renewed() { age.min(of_file) } else { age };
-                (Some(standing), self.judgement.is_stale(standing, idle), age)
+                (Some(liveness), self.policy.is_stale(liveness, idle), age)
             }
             Err(_) => (None, false, of_file),
         };
         let status = HeldStatus {
             info: Some(info),
-            standing,
+            liveness,
             stale,
             age_seconds: age.known().map(|age| age.as_secs()),
             fragment: None,
             is_being_written: false,
         };
-        if standing.is_some() { status } else { self.judge_unparsable(status, judged, of_file) }
+        if liveness.is_some() { status } else { self.judge_unparsable(status, judged, of_file) }
     }
 
     /// What an interrupted write left is a lock of whatever process it names, or of one that is gone. Of other files
@@ -109,12 +109,12 @@ impl Judge {
     fn judge_unparsable(&self, status: HeldStatus, judged: &Judged, age: Age) -> HeldStatus {
         let fragment = Fragment::of(judged.content());
         let named = fragment.and_then(|fragment| fragment.pid);
-        let standing = named.map(|pid| Holder::bare(pid).standing(self.here()));
-        let unnamed = if fragment.is_some() { Standing::NumberFree } else { Standing::Elsewhere };
+        let liveness = named.map(|pid| Holder::bare(pid).liveness(self.here()));
+        let unnamed = if fragment.is_some() { Liveness::NumberFree } else { Liveness::Elsewhere };
         let is_being_written = fragment.is_some() && !age.reaches(WRITING_TIME);
-        let is_stale = self.judgement.is_stale(standing.unwrap_or(unnamed), age);
+        let is_stale = self.policy.is_stale(liveness.unwrap_or(unnamed), age);
         HeldStatus {
-            standing,
+            liveness,
             stale: is_stale && !is_being_written,
             fragment,
             is_being_written,

@@ -87,4 +87,4 @@ pub use pidlockfile::{Durability, Pid};
 pub use record::{Holder, LockInfo, ParseError, Tag};
 pub use semaphore::cleaning::{Listed, Swept, clean_all, list};
 pub use semaphore::{Cancel, Guard, Releaser, Request, Semaphore, SlotStatus};
-pub use stale::{Here, Judgement, StaleRule, Standing};
+pub use stale::{Here, Liveness, StalePolicy, StaleRule};

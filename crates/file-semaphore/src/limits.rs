@@ -22,7 +22,7 @@ pub const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Where the kernel reports nothing (inotify(7) has few instances for each user), the first in line
 /// looks so often, and nobody else does.
-pub const UNTOLD_INTERVAL: Duration = Duration::from_millis(10);
+pub const UNREPORTED_INTERVAL: Duration = Duration::from_millis(10);
 
 /// A waiter in line looks after so long whether the lock is free and nobody takes it.
 pub const LINE_INTERVAL: Duration = Duration::from_millis(250);
@@ -59,7 +59,7 @@ pub const MOST_LINKS: usize = 40;
 
 /// How often one look at a lock is repeated because the file changed under it. Each repetition
 /// means that somebody else made progress.
-pub const MOST_LOOKS: usize = 64;
+pub const MOST_READINGS: usize = 64;
 
 /// Stands in `pidns=` for Windows, which knows no pid namespaces: on Linux they are counted from
 /// 0xF0000000, so that no process there takes a process number of Windows for one of its own. Start times are tenths

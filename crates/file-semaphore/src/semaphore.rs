@@ -120,7 +120,7 @@ impl Semaphore {
     /// descriptors for each such waiter.
     ///
     /// # Errors
-    /// [`Error::Timeout`]; otherwise as [`try_acquire`](Self::try_acquire).
+    /// [`Error::TimedOut`]; otherwise as [`try_acquire`](Self::try_acquire).
     pub fn acquire(&self, tag: Option<&str>) -> Result<Guard, Error> {
         Request { tag, ..self.request() }.acquire()
     }
@@ -128,7 +128,7 @@ impl Semaphore {
     /// Waits until the semaphore could be taken (free, or stale), without taking it.
     ///
     /// # Errors
-    /// [`Error::Timeout`] after the configured [`acquire_timeout`](Config::acquire_timeout).
+    /// [`Error::TimedOut`] after the configured [`acquire_timeout`](Config::acquire_timeout).
     pub fn wait(&self) -> Result<(), Error> {
         let timeout = self.files.config.acquire_timeout;
         Waiting::begin(&self.files, Patience { timeout, ..Patience::default() })

@@ -29,7 +29,7 @@ fn open(path: &Path) -> Semaphore {
 }
 
 fn here() -> Here {
-    Here::look()
+    Here::detect()
 }
 
 fn files(path: &Path) -> Vec<String> {
@@ -59,7 +59,7 @@ fn the_file_names_holder_time_and_purpose() {
     assert_eq!(info.pid(), u64::from(std::process::id()));
     assert_eq!(info.tag(), Some("npm build"));
     assert!(info.timestamp().abs_diff(now_seconds()) < 60);
-    assert_eq!(info.holder().standing(&here()), crate::Standing::Alive);
+    assert_eq!(info.holder().liveness(&here()), crate::Liveness::Alive);
     assert_eq!(files(&path), ["a.lock"], "no temporary file is left");
 }
 
@@ -92,13 +92,13 @@ fn waiting_times_out_and_names_the_holder() {
     let config = quick(Config { acquire_timeout: timeout, ..Config::default() });
     let semaphore = Semaphore::with_config(&path, config).unwrap();
     match semaphore.acquire(None) {
-        Err(Error::Timeout { waited, holder: Some(info), .. }) => {
+        Err(Error::TimedOut { waited, holder: Some(info), .. }) => {
             assert!(waited >= Duration::from_millis(30));
             assert_eq!(info.tag(), Some("first"));
         }
         other => panic!("{other:?}"),
     }
-    assert!(matches!(semaphore.wait(), Err(Error::Timeout { .. })));
+    assert!(matches!(semaphore.wait(), Err(Error::TimedOut { .. })));
     assert_eq!(files(&path), ["a.lock"], "a waiter leaves nothing");
 }
 
@@ -236,7 +236,7 @@ fn a_file_that_is_being_written_is_waited_for() {
         assert!(matches!(
             seen,
             Err(Error::AlreadyLocked { holder: Some(_), .. }
-                | Error::Timeout { holder: Some(_), .. })
+                | Error::TimedOut { holder: Some(_), .. })
         ));
     }
 }
@@ -372,7 +372,7 @@ fn cleaning_sweeps_the_stale_and_leaves_the_living() {
 fn a_temporary_file_of_a_number_used_again(#[case] later_by: u64, #[case] swept: bool) {
     let (_scratch, path) = scratch();
     let name = format!("a.lock.{}.0123456789abcdef.tmp", std::process::id());
-    let us = Holder::of(Pid::this(), &Here::look()).unwrap();
+    let us = Holder::of(Pid::this(), &Here::detect()).unwrap();
     let holder = Holder { start: us.start.map(|ticks| ticks - later_by), ..us };
     fs::write(path.with_file_name(name), LockInfo::new(holder, 1, None).to_text()).unwrap();
     assert_eq!(open(&path).clean().unwrap().temporaries, usize::from(swept));
@@ -487,7 +487,7 @@ fn waits_that_time_out_leave_nothing() {
     std::thread::scope(|scope| {
         for index in 0..200 {
             let request = semaphore.request().timeout(Duration::from_millis(50 + index % 7 * 20));
-            scope.spawn(move || assert!(matches!(request.acquire(), Err(Error::Timeout { .. }))));
+            scope.spawn(move || assert!(matches!(request.acquire(), Err(Error::TimedOut { .. }))));
         }
     });
     assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 1);

@@ -19,7 +19,7 @@ pub enum StaleRule {
     #[default]
     Dead,
     /// As above, and at once what a holder took under this machine's host name in another pid
-    /// namespace that cannot be looked into from here ([`Standing::Namesake`]). For containers of
+    /// namespace that cannot be looked into from here ([`Liveness::Namesake`]). For containers of
     /// which only one at a time bears the name: the one that was killed and started anew.
     Host,
     /// As [`StaleRule::Dead`], and whatever is older than the timeout, even if its holder lives (the original
@@ -54,7 +54,7 @@ impl Here {
 /// What is known of a holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Standing {
+pub enum Liveness {
     /// The very process that took the lock lives, as far as can be told.
     Alive,
     /// It is surely dead: no such process, or one that started at another time, or another boot.
@@ -73,8 +73,8 @@ pub enum Standing {
     Ownerless,
 }
 
-impl Standing {
-    /// Judges a holder. `seen` must be what the kernel shows of it ([`Holder::standing`] asks); `None` if it does not
+impl Liveness {
+    /// Judges a holder. `seen` must be what the kernel shows of it ([`Holder::liveness`] asks); `None` if it does not
     /// show everything.
     ///
     /// Which machine it is, is decided here: the same boot is the same machine, whatever it is called by
@@ -93,7 +93,7 @@ impl Standing {
         let place = here.place();
         let is_known = holder.exact_start().is_some()
             || who.is_elsewhere(&place)
-            || who.compare(&place, Some(Start::Untold)).is_over();
+            || who.compare(&place, Some(Start::Unknown)).is_over();
         match who.compare(&place, seen) {
             Fate::Gone | Fate::Replaced if is_known => Self::Dead,
             Fate::Gone | Fate::Replaced => Self::NumberFree,
@@ -131,14 +131,14 @@ fn is_named_here(holder: &Holder, here: &Here) -> bool {
 /// How to judge: by which rule, and what counts as old. `None` is never.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Judgement {
+pub struct StalePolicy {
     /// The rule.
     pub rule: StaleRule,
     /// Older than this is old; without it no lock is ever stale.
     pub timeout: Option<Duration>,
 }
 
-impl Judgement {
+impl StalePolicy {
     /// By this rule, with what counts as old.
     #[must_use]
     pub const fn new(rule: StaleRule, timeout: Option<Duration>) -> Self {
@@ -147,22 +147,22 @@ impl Judgement {
 
     /// Whether a lock is stale, that was taken or renewed so long ago.
     #[must_use]
-    pub fn is_stale(&self, standing: Standing, age: Age) -> bool {
+    pub fn is_stale(&self, liveness: Liveness, age: Age) -> bool {
         let Some(timeout) = self.timeout else { return false };
         let old = is_older(age, timeout);
-        match (self.rule, standing) {
-            (StaleRule::Dead | StaleRule::Host | StaleRule::Age, Standing::Dead) => true,
-            (StaleRule::Host, Standing::Namesake) => true,
+        match (self.rule, liveness) {
+            (StaleRule::Dead | StaleRule::Host | StaleRule::Age, Liveness::Dead) => true,
+            (StaleRule::Host, Liveness::Namesake) => true,
             (StaleRule::Age, _) => old,
-            (StaleRule::Dead | StaleRule::Host, Standing::NumberFree) => old,
-            (StaleRule::DeadAndOld, Standing::Dead | Standing::NumberFree) => old,
+            (StaleRule::Dead | StaleRule::Host, Liveness::NumberFree) => old,
+            (StaleRule::DeadAndOld, Liveness::Dead | Liveness::NumberFree) => old,
             (
                 _,
-                Standing::Alive
-                | Standing::NumberTaken
-                | Standing::Namesake
-                | Standing::Elsewhere
-                | Standing::Ownerless,
+                Liveness::Alive
+                | Liveness::NumberTaken
+                | Liveness::Namesake
+                | Liveness::Elsewhere
+                | Liveness::Ownerless,
             ) => false,
         }
     }

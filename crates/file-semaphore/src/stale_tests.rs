@@ -56,90 +56,86 @@ const GONE: Option<Start> = Some(Start::Nobody);
 const SAME: Option<Start> = Some(Start::At(START));
 const REUSED: Option<Start> = Some(Start::At(START + 1));
 const UNSEEN: Option<Start> = None;
-const HIDDEN: Option<Start> = Some(Start::Untold);
+const HIDDEN: Option<Start> = Some(Start::Unknown);
 
 #[rstest]
-#[case::exact_alive(exact(), SAME, Standing::Alive)]
-#[case::exact_alive_but_hidden(exact(), HIDDEN, Standing::Alive)]
-#[case::exact_gone(exact(), GONE, Standing::Dead)]
-#[case::pid_reused(exact(), REUSED, Standing::Dead)]
-#[case::rebooted_pid_free(after_reboot(), GONE, Standing::Dead)]
-#[case::rebooted_pid_taken(after_reboot(), REUSED, Standing::Dead)]
-#[case::rebooted_same_start_by_chance(after_reboot(), SAME, Standing::Dead)]
-#[case::bare_alive(Holder::bare(42), REUSED, Standing::NumberTaken)]
-#[case::bare_alive_not_permitted(Holder::bare(42), HIDDEN, Standing::NumberTaken)]
-#[case::bare_gone(Holder::bare(42), GONE, Standing::NumberFree)]
-#[case::another_namespace_not_seen(in_another_namespace(), UNSEEN, Standing::Namesake)]
-#[case::another_namespace_and_name(in_another_container(), UNSEEN, Standing::Elsewhere)]
-#[case::another_namespace_all_seen(in_another_namespace(), GONE, Standing::Dead)]
-#[case::another_namespace_found(in_another_container(), SAME, Standing::Alive)]
-#[case::nobody(Holder::nobody(42, Some("beta")), GONE, Standing::Ownerless)]
-#[case::another_host_pid_free_here(on_another_host(), GONE, Standing::Elsewhere)]
-#[case::another_host_pid_taken_here(on_another_host(), REUSED, Standing::Elsewhere)]
-#[case::renamed_but_same_boot(Holder { host: Some("old-name".into()), ..exact() }, SAME, Standing::Alive)]
-#[case::renamed_same_boot_gone(Holder { host: Some("old-name".into()), ..exact() }, GONE, Standing::Dead)]
-#[case::other_boot_and_no_name(Holder { host: None, ..after_reboot() }, GONE, Standing::Elsewhere)]
-#[case::other_boot_and_namespace(Holder { pidns: Some(6), ..after_reboot() }, UNSEEN, Standing::Namesake)]
-#[case::container_with_a_boot_of_its_own(Holder { pidns: Some(6), ..after_reboot() }, SAME, Standing::Alive)]
-#[case::other_boot_and_namespace_all_seen(Holder { pidns: Some(6), ..after_reboot() }, GONE, Standing::Dead)]
-#[case::other_boot_namespace_and_name(Holder { pidns: Some(6), ..on_another_host() }, UNSEEN, Standing::Elsewhere)]
-#[case::only_a_foreign_name(Holder { host: Some("beta".into()), ..Holder::bare(42) }, GONE, Standing::Elsewhere)]
-#[case::only_our_name(Holder { host: Some("alpha".into()), ..Holder::bare(42) }, GONE, Standing::NumberFree)]
-#[case::only_a_foreign_namespace(Holder { pidns: Some(6), ..Holder::bare(42) }, GONE, Standing::Elsewhere)]
-#[case::start_missing(Holder { start: None, ..exact() }, GONE, Standing::NumberFree)]
-#[case::boot_missing(Holder { boot: None, ..exact() }, GONE, Standing::NumberFree)]
-#[case::namespace_missing(Holder { pidns: None, ..exact() }, GONE, Standing::NumberFree)]
+#[case::exact_alive(exact(), SAME, Liveness::Alive)]
+#[case::exact_alive_but_hidden(exact(), HIDDEN, Liveness::Alive)]
+#[case::exact_gone(exact(), GONE, Liveness::Dead)]
+#[case::pid_reused(exact(), REUSED, Liveness::Dead)]
+#[case::rebooted_pid_free(after_reboot(), GONE, Liveness::Dead)]
+#[case::rebooted_pid_taken(after_reboot(), REUSED, Liveness::Dead)]
+#[case::rebooted_same_start_by_chance(after_reboot(), SAME, Liveness::Dead)]
+#[case::bare_alive(Holder::bare(42), REUSED, Liveness::NumberTaken)]
+#[case::bare_alive_not_permitted(Holder::bare(42), HIDDEN, Liveness::NumberTaken)]
+#[case::bare_gone(Holder::bare(42), GONE, Liveness::NumberFree)]
+#[case::another_namespace_not_seen(in_another_namespace(), UNSEEN, Liveness::Namesake)]
+#[case::another_namespace_and_name(in_another_container(), UNSEEN, Liveness::Elsewhere)]
+#[case::another_namespace_all_seen(in_another_namespace(), GONE, Liveness::Dead)]
+#[case::another_namespace_found(in_another_container(), SAME, Liveness::Alive)]
+#[case::nobody(Holder::nobody(42, Some("beta")), GONE, Liveness::Ownerless)]
+#[case::another_host_pid_free_here(on_another_host(), GONE, Liveness::Elsewhere)]
+#[case::another_host_pid_taken_here(on_another_host(), REUSED, Liveness::Elsewhere)]
+#[case::renamed_but_same_boot(Holder { host: Some("old-name".into()), ..exact() }, SAME, Liveness::Alive)]
+#[case::renamed_same_boot_gone(Holder { host: Some("old-name".into()), ..exact() }, GONE, Liveness::Dead)]
+#[case::other_boot_and_no_name(Holder { host: None, ..after_reboot() }, GONE, Liveness::Elsewhere)]
+#[case::other_boot_and_namespace(Holder { pidns: Some(6), ..after_reboot() }, UNSEEN, Liveness::Namesake)]
+#[case::container_with_a_boot_of_its_own(Holder { pidns: Some(6), ..after_reboot() }, SAME, Liveness::Alive)]
+#[case::other_boot_and_namespace_all_seen(Holder { pidns: Some(6), ..after_reboot() }, GONE, Liveness::Dead)]
+#[case::other_boot_namespace_and_name(Holder { pidns: Some(6), ..on_another_host() }, UNSEEN, Liveness::Elsewhere)]
+#[case::only_a_foreign_name(Holder { host: Some("beta".into()), ..Holder::bare(42) }, GONE, Liveness::Elsewhere)]
+#[case::only_our_name(Holder { host: Some("alpha".into()), ..Holder::bare(42) }, GONE, Liveness::NumberFree)]
+#[case::only_a_foreign_namespace(Holder { pidns: Some(6), ..Holder::bare(42) }, GONE, Liveness::Elsewhere)]
+#[case::start_missing(Holder { start: None, ..exact() }, GONE, Liveness::NumberFree)]
+#[case::boot_missing(Holder { boot: None, ..exact() }, GONE, Liveness::NumberFree)]
+#[case::namespace_missing(Holder { pidns: None, ..exact() }, GONE, Liveness::NumberFree)]
 fn the_standing_of_a_holder(
     #[case] holder: Holder,
     #[case] seen: Option<Start>,
-    #[case] standing: Standing,
+    #[case] liveness: Liveness,
 ) {
-    assert_eq!(Standing::of(&holder, &here(), seen), standing);
+    assert_eq!(Liveness::of(&holder, &here(), seen), liveness);
 }
 
 #[rstest]
-#[case::no_boot_id(Here { boot: None, ..here() }, Standing::Elsewhere)]
-#[case::no_boot_id_and_no_name(Here { boot: None, host: None, ..here() }, Standing::Elsewhere)]
-#[case::no_namespace(Here { pidns: None, ..here() }, Standing::Namesake)]
-#[case::nothing(Here::default(), Standing::Elsewhere)]
-fn a_process_that_does_not_know_where_it_is(#[case] here: Here, #[case] standing: Standing) {
-    assert_eq!(Standing::of(&exact(), &here, UNSEEN), standing);
+#[case::no_boot_id(Here { boot: None, ..here() }, Liveness::Elsewhere)]
+#[case::no_boot_id_and_no_name(Here { boot: None, host: None, ..here() }, Liveness::Elsewhere)]
+#[case::no_namespace(Here { pidns: None, ..here() }, Liveness::Namesake)]
+#[case::nothing(Here::default(), Liveness::Elsewhere)]
+fn a_process_that_does_not_know_where_it_is(#[case] here: Here, #[case] liveness: Liveness) {
+    assert_eq!(Liveness::of(&exact(), &here, UNSEEN), liveness);
 }
 
 /// Rows of the contract's table; columns are the rules, each at one hour and one second more.
 #[rstest]
-#[case::surely_dead(Standing::Dead, [(true, true), (true, true), (false, true), (true, true)])]
-#[case::surely_alive(Standing::Alive, [(false, false), (false, true), (false, false), (false, false)])]
-#[case::only_a_number_free(Standing::NumberFree, [(false, true), (false, true), (false, true), (false, true)])]
-#[case::only_a_number_taken(Standing::NumberTaken, [(false, false), (false, true), (false, false), (false, false)])]
-#[case::elsewhere(Standing::Elsewhere, [(false, false), (false, true), (false, false), (false, false)])]
-#[case::namesake(Standing::Namesake, [(false, false), (false, true), (false, false), (true, true)])]
-#[case::ownerless(Standing::Ownerless, [(false, false), (false, true), (false, false), (false, false)])]
+#[case::surely_dead(Liveness::Dead, [(true, true), (true, true), (false, true), (true, true)])]
+#[case::surely_alive(Liveness::Alive, [(false, false), (false, true), (false, false), (false, false)])]
+#[case::only_a_number_free(Liveness::NumberFree, [(false, true), (false, true), (false, true), (false, true)])]
+#[case::only_a_number_taken(Liveness::NumberTaken, [(false, false), (false, true), (false, false), (false, false)])]
+#[case::elsewhere(Liveness::Elsewhere, [(false, false), (false, true), (false, false), (false, false)])]
+#[case::namesake(Liveness::Namesake, [(false, false), (false, true), (false, false), (true, true)])]
+#[case::ownerless(Liveness::Ownerless, [(false, false), (false, true), (false, false), (false, false)])]
 fn each_rule_says_which_locks_are_stale(
-    #[case] standing: Standing,
+    #[case] liveness: Liveness,
     #[case] columns: [(bool, bool); 4],
 ) {
     let rules = [StaleRule::Dead, StaleRule::Age, StaleRule::DeadAndOld, StaleRule::Host];
     let info = LockInfo::new(Holder::bare(42), TAKEN, None);
     for (rule, (young, old)) in rules.into_iter().zip(columns) {
-        let judgement = Judgement { rule, timeout: Some(Duration::from_secs(HOUR)) };
+        let policy = StalePolicy { rule, timeout: Some(Duration::from_secs(HOUR)) };
+        assert_eq!(policy.is_stale(liveness, age_of(&info, TAKEN)), young, "{rule:?}, just taken");
         assert_eq!(
-            judgement.is_stale(standing, age_of(&info, TAKEN)),
-            young,
-            "{rule:?}, just taken"
-        );
-        assert_eq!(
-            judgement.is_stale(standing, age_of(&info, TAKEN + HOUR)),
+            policy.is_stale(liveness, age_of(&info, TAKEN + HOUR)),
             young,
             "{rule:?}, an hour"
         );
         assert_eq!(
-            judgement.is_stale(standing, age_of(&info, TAKEN + HOUR + 1)),
+            policy.is_stale(liveness, age_of(&info, TAKEN + HOUR + 1)),
             old,
             "{rule:?}, older"
         );
-        let never = Judgement { rule, timeout: None };
-        assert!(!never.is_stale(standing, age_of(&info, END_OF_TIME)), "{rule:?}, never");
+        let never = StalePolicy { rule, timeout: None };
+        assert!(!never.is_stale(liveness, age_of(&info, END_OF_TIME)), "{rule:?}, never");
     }
 }
 
@@ -152,14 +148,14 @@ fn each_rule_says_which_locks_are_stale(
 fn clock_set_back(#[case] now: u64, #[case] old: bool) {
     let info = LockInfo::new(Holder::bare(42), TAKEN, None);
     for rule in [StaleRule::Dead, StaleRule::Age, StaleRule::DeadAndOld] {
-        let judgement = Judgement { rule, timeout: Some(Duration::from_secs(HOUR)) };
-        let is_stale = |standing| judgement.is_stale(standing, age_of(&info, now));
-        assert_eq!(is_stale(Standing::Alive), old && rule == StaleRule::Age);
-        assert_eq!(is_stale(Standing::NumberFree), old);
-        assert_eq!(is_stale(Standing::Elsewhere), old && rule == StaleRule::Age);
-        assert_eq!(is_stale(Standing::Dead), old || rule != StaleRule::DeadAndOld);
-        let never = Judgement { rule, timeout: None };
-        assert!(!never.is_stale(Standing::NumberFree, age_of(&info, now)));
+        let policy = StalePolicy { rule, timeout: Some(Duration::from_secs(HOUR)) };
+        let is_stale = |liveness| policy.is_stale(liveness, age_of(&info, now));
+        assert_eq!(is_stale(Liveness::Alive), old && rule == StaleRule::Age);
+        assert_eq!(is_stale(Liveness::NumberFree), old);
+        assert_eq!(is_stale(Liveness::Elsewhere), old && rule == StaleRule::Age);
+        assert_eq!(is_stale(Liveness::Dead), old || rule != StaleRule::DeadAndOld);
+        let never = StalePolicy { rule, timeout: None };
+        assert!(!never.is_stale(Liveness::NumberFree, age_of(&info, now)));
     }
 }
 
@@ -169,25 +165,22 @@ fn clock_set_back(#[case] now: u64, #[case] old: bool) {
 fn clock_set_forward(#[case] now: u64) {
     let info = LockInfo::new(Holder::bare(42), TAKEN, None);
     let timeout = Some(Duration::from_secs(HOUR));
-    let judgement = Judgement { rule: StaleRule::Dead, timeout };
-    assert!(
-        !judgement.is_stale(Standing::Alive, age_of(&info, now)),
-        "a live holder keeps its lock"
-    );
-    assert!(!judgement.is_stale(Standing::NumberTaken, age_of(&info, now)));
-    assert!(!judgement.is_stale(Standing::Elsewhere, age_of(&info, now)));
-    assert!(judgement.is_stale(Standing::NumberFree, age_of(&info, now)));
+    let policy = StalePolicy { rule: StaleRule::Dead, timeout };
+    assert!(!policy.is_stale(Liveness::Alive, age_of(&info, now)), "a live holder keeps its lock");
+    assert!(!policy.is_stale(Liveness::NumberTaken, age_of(&info, now)));
+    assert!(!policy.is_stale(Liveness::Elsewhere, age_of(&info, now)));
+    assert!(policy.is_stale(Liveness::NumberFree, age_of(&info, now)));
 }
 
 #[rstest]
-#[case::alive(Standing::Alive, Some(true))]
-#[case::number_taken(Standing::NumberTaken, Some(true))]
-#[case::dead(Standing::Dead, Some(false))]
-#[case::number_free(Standing::NumberFree, Some(false))]
-#[case::elsewhere(Standing::Elsewhere, None)]
+#[case::alive(Liveness::Alive, Some(true))]
+#[case::number_taken(Liveness::NumberTaken, Some(true))]
+#[case::dead(Liveness::Dead, Some(false))]
+#[case::number_free(Liveness::NumberFree, Some(false))]
+#[case::elsewhere(Liveness::Elsewhere, None)]
 fn status_tells_whether_the_holder_is_alive(
-    #[case] standing: Standing,
+    #[case] liveness: Liveness,
     #[case] alive: Option<bool>,
 ) {
-    assert_eq!(standing.is_alive(), alive);
+    assert_eq!(liveness.is_alive(), alive);
 }

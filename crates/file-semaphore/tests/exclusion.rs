@@ -339,7 +339,7 @@ fn library(directory: &Path, slots: u32) {
             inside(directory, slots, true);
             guard.release().expect("nobody may take a live lock away");
         }
-        Err(file_semaphore::Error::Timeout { .. }) => {}
+        Err(file_semaphore::Error::TimedOut { .. }) => {}
         // A shell stood still for two seconds between making its file and writing it.
         Err(file_semaphore::Error::Parse { .. }) => {}
         Err(error) => panic!("{error}"),

@@ -3,7 +3,7 @@
 //! The text stands behind the process number. A lock is broken if the process of its first line is gone.
 
 use pidlockfile::process::lives;
-use pidlockfile::{Attempt, Claim, Directory, Found, Name, Pid, Published};
+use pidlockfile::{Attempt, Directory, Found, Name, NewFile, Pid, Published};
 
 /// A lock file of this program is shorter.
 const BYTES: usize = 1024;
@@ -16,7 +16,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let directory = Directory::open(directory.as_ref())?;
     let name = Name::new(name).ok_or("the name of a file, without a slash")?;
     let content = format!("{:>10}\n{text}\n", Pid::this());
-    let lock = take(&directory, &name, &Claim::new(content.as_bytes(), "own"))?.ok_or("busy")?;
+    let lock = take(&directory, &name, &NewFile::new(content.as_bytes(), "own"))?.ok_or("busy")?;
     println!("works");
     std::io::copy(&mut std::io::stdin(), &mut std::io::sink())?;
     directory.withdraw(&name, &lock)?;
@@ -27,15 +27,15 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 fn take(
     directory: &Directory,
     name: &Name,
-    claim: &Claim<'_>,
+    file: &NewFile<'_>,
 ) -> Result<Option<Published>, pidlockfile::Error> {
-    if let Some(lock) = directory.publish(name, claim)? {
+    if let Some(lock) = directory.publish(name, file)? {
         return Ok(Some(lock));
     }
     let Found::File(judged) = directory.read(name, BYTES)? else { return Ok(None) };
     let first = judged.content().split(|byte| *byte == b'\n').next().unwrap_or_default();
     match Pid::parse(first.trim_ascii()) {
-        Ok(holder) if !lives(holder) => match directory.replace(name, judged, claim)? {
+        Ok(holder) if !lives(holder) => match directory.replace(name, judged, file)? {
             Attempt::Done(lock) => Ok(Some(lock)),
             Attempt::Changed | Attempt::Contended => Ok(None),
         },

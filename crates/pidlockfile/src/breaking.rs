@@ -7,7 +7,7 @@ use std::ffi::OsStr;
 use std::time::Duration;
 
 use crate::directory::Directory;
-use crate::draft::{Claim, Draft, Published, has_a_name};
+use crate::draft::{Draft, NewFile, Published, has_a_name};
 use crate::errno::Errno;
 use crate::error::{Error, Step};
 use crate::exchange::{Attempt, Exchange, is_still, unlink_judged};
@@ -36,7 +36,7 @@ impl Directory {
     ///
     /// # Errors
     /// [`Step::Prepare`] or [`Step::Publish`] with the system's reason; nothing is left behind.
-    pub fn publish(&self, name: &Name, claim: &Claim<'_>) -> Result<Option<Published>, Error> {
+    pub fn publish(&self, name: &Name, claim: &NewFile<'_>) -> Result<Option<Published>, Error> {
         let draft = Draft::new(self, claim).map_err(Error::at(Step::Prepare, name))?;
         draft.publish(name, claim).map_err(|errno| Error::new(Step::Publish, name, errno))
     }
@@ -52,7 +52,7 @@ impl Directory {
         &self,
         name: &Name,
         mut judged: Judged,
-        claim: &Claim<'_>,
+        claim: &NewFile<'_>,
     ) -> Result<Attempt<Published>, Error> {
         match self.hold(name, &mut judged)? {
             Attempt::Done(()) => {}
@@ -76,7 +76,7 @@ impl Directory {
         name: &Name,
         mut judged: Judged,
         held: &Published,
-        claim: &Claim<'_>,
+        claim: &NewFile<'_>,
     ) -> Result<Attempt<Published>, Error> {
         if judged.identity() != held.identity {
             return Ok(Attempt::Changed);

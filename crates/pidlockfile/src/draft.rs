@@ -12,10 +12,10 @@ use crate::status::{Identity, Status};
 use crate::sys::{self, Rename};
 use crate::temporary;
 
-/// What to publish. Begin with [`Claim::new`], and change the rest if it does not fit.
+/// What to publish. Begin with [`NewFile::new`], and change the rest if it does not fit.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
-pub struct Claim<'a> {
+pub struct NewFile<'a> {
     /// The whole content of the lock file.
     pub content: &'a [u8],
     /// Its permission bits, whatever the umask.
@@ -26,7 +26,7 @@ pub struct Claim<'a> {
     pub durability: Durability,
 }
 
-impl<'a> Claim<'a> {
+impl<'a> NewFile<'a> {
     /// A lock file with this content that everybody may read (mode 0444) and that need not survive a crash of the
     /// machine. `prefix` is the start of the temporary file's name.
     #[must_use]
@@ -154,7 +154,7 @@ impl Drop for PrivateName<'_> {
 
 impl<'d> Draft<'d> {
     /// Writes the claim to a temporary file, complete and with its final mode.
-    pub(crate) fn new(directory: &'d Directory, claim: &Claim<'_>) -> Result<Self, Errno> {
+    pub(crate) fn new(directory: &'d Directory, claim: &NewFile<'_>) -> Result<Self, Errno> {
         Self::made(PrivateName::fresh(directory, claim.prefix)?, claim, |file| {
             guard(directory, file);
             Ok(())
@@ -164,7 +164,7 @@ impl<'d> Draft<'d> {
     /// `hold` is called before there is anything in it, and before others may open it.
     pub(crate) fn made(
         mut private: PrivateName<'d>,
-        claim: &Claim<'_>,
+        claim: &NewFile<'_>,
         hold: impl FnOnce(&File) -> Result<(), Errno>,
     ) -> Result<Self, Errno> {
         let file = sys::create(private.directory, private.as_os_str(), unopened(claim.mode))?;
@@ -183,7 +183,7 @@ impl<'d> Draft<'d> {
     pub(crate) fn publish(
         mut self,
         name: &Name,
-        claim: &Claim<'_>,
+        claim: &NewFile<'_>,
     ) -> Result<Option<Published>, Errno> {
         let directory = self.private.directory;
         let how = Rename::NoReplace;
@@ -200,7 +200,7 @@ impl<'d> Draft<'d> {
         Ok(self.published(name, 0))
     }
 
-    fn publish_by_link(self, name: &Name, claim: &Claim<'_>) -> Result<Option<Published>, Errno> {
+    fn publish_by_link(self, name: &Name, claim: &NewFile<'_>) -> Result<Option<Published>, Errno> {
         let directory = self.private.directory;
         match sys::link(directory, self.private.as_os_str(), name.as_os_str()) {
             Ok(()) => {}
@@ -253,7 +253,7 @@ fn unopened(mode: u32) -> u32 {
 }
 
 /// Writes a claim into a new file, and tells what the system says of it then.
-fn fill(file: &File, claim: &Claim<'_>) -> Result<Status, Errno> {
+fn fill(file: &File, claim: &NewFile<'_>) -> Result<Status, Errno> {
     sys::write_all(file, claim.content)?;
     let stat = sys::stat_open(file)?;
     // The umask, or a default ACL, may have taken bits away.
@@ -281,7 +281,7 @@ fn guard(directory: &Directory, file: &File) {
 fn create_in_place(
     directory: &Directory,
     name: &Name,
-    claim: &Claim<'_>,
+    claim: &NewFile<'_>,
 ) -> Result<Option<Published>, Errno> {
     let file = match sys::create(directory, name.as_os_str(), claim.mode) {
         Ok(file) => file,

@@ -1,7 +1,7 @@
 //! Lets a new lock and a judged one change places in one step, and undoes it if something else came out.
 
 use crate::directory::Directory;
-use crate::draft::{Claim, Draft, PrivateName, Published};
+use crate::draft::{Draft, NewFile, PrivateName, Published};
 use crate::errno::Errno;
 use crate::error::{Error, Step};
 use crate::found::Judged;
@@ -49,7 +49,7 @@ pub(crate) struct Exchange<'e> {
     pub(crate) directory: &'e Directory,
     pub(crate) name: &'e Name,
     pub(crate) judged: &'e Judged,
-    pub(crate) claim: &'e Claim<'e>,
+    pub(crate) claim: &'e NewFile<'e>,
 }
 
 impl Exchange<'_> {

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use crate::age::Age;
 use crate::directory::Directory;
-use crate::draft::{Claim, Draft, Durability, PrivateName, Published};
+use crate::draft::{Draft, Durability, NewFile, PrivateName, Published};
 use crate::errno::Errno;
 use crate::error::{Error, Step};
 use crate::exchange::{Attempt, Exchange, TRIES_TO_GIVE_BACK};
@@ -44,7 +44,7 @@ pub(crate) fn release(
         // Another release of the same lock is at this point, or was killed there.
         return Ok(Attempt::Changed);
     }
-    let claim = Claim {
+    let claim = NewFile {
         content: judged.content(),
         mode: (judged.status().mode & 0o666) | STAND_IN,
         prefix,

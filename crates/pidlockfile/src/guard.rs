@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use crate::directory::Directory;
-use crate::draft::{Claim, Published};
+use crate::draft::{NewFile, Published};
 use crate::errno::Errno;
 use crate::error::{Error, Step};
 use crate::exchange::Attempt;
@@ -37,7 +37,7 @@ pub fn try_lock(path: impl AsRef<Path>) -> Result<Option<PidLock>, Error> {
     let directory = Directory::open(parent.unwrap_or(Path::new(".")))?;
     let pid = Pid::this();
     let content = format!("{pid:>10}\n");
-    let claim = Claim::new(content.as_bytes(), PREFIX);
+    let claim = NewFile::new(content.as_bytes(), PREFIX);
     for _ in 0..ATTEMPTS {
         if let Some(lock) = directory.publish(&name, &claim)? {
             return Ok(Some(PidLock { directory, name, lock, pid }));

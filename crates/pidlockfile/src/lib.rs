@@ -27,16 +27,16 @@
 //! stale locks:
 //!
 //! ```
-//! use pidlockfile::{Claim, Directory, Found, Name};
+//! use pidlockfile::{Directory, Found, Name, NewFile};
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let scratch = tempfile::tempdir()?;
 //! let directory = Directory::open(scratch.path())?;
 //! let name = Name::new("LCK..ttyS0").ok_or("a plain file name")?;
 //! let words = format!("{:>10}\n", pidlockfile::Pid::this());
-//! let claim = Claim::new(words.as_bytes(), "demo");
+//! let file = NewFile::new(words.as_bytes(), "demo");
 //!
-//! assert!(directory.publish(&name, &claim)?.is_some());
-//! assert!(directory.publish(&name, &claim)?.is_none());
+//! assert!(directory.publish(&name, &file)?.is_some());
+//! assert!(directory.publish(&name, &file)?.is_none());
 //!
 //! let Found::File(judged) = directory.read(&name, 64)? else { return Err("it is there".into()) };
 //! assert_eq!(judged.content(), words.as_bytes());
@@ -164,7 +164,7 @@ struct Readme;
 
 pub use age::Age;
 pub use directory::Directory;
-pub use draft::{Claim, Durability, Published};
+pub use draft::{Durability, NewFile, Published};
 pub use error::{Error, Step};
 pub use exchange::Attempt;
 #[cfg(all(unix, feature = "program"))]

@@ -1,7 +1,7 @@
 //! One lock file with several names: hard links to one file, which was written once.
 
 use crate::directory::Directory;
-use crate::draft::{Claim, Draft, PrivateName, Published};
+use crate::draft::{Draft, NewFile, PrivateName, Published};
 use crate::errno::Errno;
 use crate::error::{Error, Step};
 use crate::exchange::{Attempt, Exchange};
@@ -15,7 +15,7 @@ use crate::sys;
 #[derive(Debug)]
 pub struct Linked<'d> {
     directory: &'d Directory,
-    claim: Claim<'d>,
+    claim: NewFile<'d>,
     draft: Draft<'d>,
 }
 
@@ -35,7 +35,7 @@ impl Directory {
     ///
     /// # Errors
     /// [`Step::Prepare`] with the system's reason; nothing is left behind.
-    pub fn linked<'d>(&'d self, claim: &Claim<'d>) -> Result<Linked<'d>, Error> {
+    pub fn linked<'d>(&'d self, claim: &NewFile<'d>) -> Result<Linked<'d>, Error> {
         let draft = Draft::new(self, claim);
         let draft = draft.map_err(|errno| Error::new(Step::Prepare, ".", errno))?;
         Ok(Linked { directory: self, claim: *claim, draft })
@@ -135,7 +135,7 @@ mod tests {
         std::fs::write(path("LCK..b"), "held").unwrap();
         std::fs::write(path("LCK..c"), "stale").unwrap();
         let directory = Directory::open(scratch.path()).unwrap().guarding();
-        let claim = Claim::new(WORDS.as_bytes(), "t");
+        let claim = NewFile::new(WORDS.as_bytes(), "t");
         let linked = directory.linked(&claim).unwrap();
         assert!(matches!(linked.publish(&free), Ok(Some(Given::Link))));
         assert!(matches!(linked.publish(&taken), Ok(None)));

@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime};
 use nix::fcntl::{FcntlArg, FdFlag, Flock, FlockArg, fcntl};
 use nix::unistd::{Uid, setfsuid};
 use pidlockfile::{
-    Attempt, Claim, Directory, Durability, Error, Found, Judged, Name, Obstacle, Pid, Published,
+    Attempt, Directory, Durability, Error, Found, Judged, Name, NewFile, Obstacle, Pid, Published,
     Step,
 };
 use rstest::rstest;
@@ -23,11 +23,11 @@ fn name() -> Name {
     Name::new("LCK..x").unwrap()
 }
 
-fn claim(content: &[u8]) -> Claim<'_> {
-    Claim::new(content, "t")
+fn claim(content: &[u8]) -> NewFile<'_> {
+    NewFile::new(content, "t")
 }
 
-fn with_mode(content: &[u8], mode: u32) -> Claim<'_> {
+fn with_mode(content: &[u8], mode: u32) -> NewFile<'_> {
     let mut claim = claim(content);
     claim.mode = mode;
     claim
@@ -43,7 +43,7 @@ fn publish(directory: &Directory, content: &[u8]) -> Published {
     publish_as(directory, &claim(content))
 }
 
-fn publish_as(directory: &Directory, claim: &Claim<'_>) -> Published {
+fn publish_as(directory: &Directory, claim: &NewFile<'_>) -> Published {
     match directory.publish(&name(), claim).unwrap() {
         Some(published) => published,
         None => panic!("the name was free"),
@@ -122,7 +122,7 @@ fn no_more_than_permission_bits_are_set() {
 #[case::too_long(&"p".repeat(240))]
 fn a_prefix_that_makes_no_file_name_is_refused(#[case] prefix: &str) {
     let (scratch, directory) = scratch();
-    let error = directory.publish(&name(), &Claim::new(b"", prefix)).unwrap_err();
+    let error = directory.publish(&name(), &NewFile::new(b"", prefix)).unwrap_err();
     assert_eq!(error.step, Step::Prepare);
     assert_eq!(files(scratch.path()), Vec::<String>::new());
 }

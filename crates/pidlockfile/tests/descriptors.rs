@@ -3,7 +3,7 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
-use pidlockfile::{Claim, Directory, Found, Judged, Name};
+use pidlockfile::{Directory, Found, Judged, Name, NewFile};
 
 fn judge(directory: &Directory, name: &Name) -> Judged {
     match directory.read(name, 64).unwrap() {
@@ -21,7 +21,7 @@ fn every_way_through_gives_its_descriptors_back() {
     let scratch = tempfile::tempdir().unwrap();
     let directory = Directory::open(scratch.path()).unwrap();
     let name = Name::new("lock").unwrap();
-    let mut claim = Claim::new(b"x", "t");
+    let mut claim = NewFile::new(b"x", "t");
     claim.mode = 0o644;
     let before = open_descriptors();
     for _ in 0..100 {
@@ -33,7 +33,7 @@ fn every_way_through_gives_its_descriptors_back() {
         let held = judge(&directory, &name);
         directory.try_release(&name, judge(&directory, &name)).unwrap();
         directory.release(&name, held, "t").unwrap();
-        directory.publish(&name, &Claim::new(b"x", "no/prefix")).unwrap_err();
+        directory.publish(&name, &NewFile::new(b"x", "no/prefix")).unwrap_err();
         directory.sweep("t", std::time::SystemTime::now()).unwrap();
     }
     assert_eq!(open_descriptors(), before);

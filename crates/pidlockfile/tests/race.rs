@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::{Signal, kill};
 use pidlockfile::process::lives;
-use pidlockfile::{Attempt, Claim, Directory, Found, Judged, Name, Pid, Published};
+use pidlockfile::{Attempt, Directory, Found, Judged, Name, NewFile, Pid, Published};
 use testbed::{Lots, run_tests};
 
 const RACERS: usize = 104;
@@ -68,8 +68,8 @@ fn holder(content: &[u8]) -> Option<Pid> {
     (first.trim() == second.trim()).then(|| Pid::parse(first.trim().as_bytes()).ok())?
 }
 
-fn claim(content: &str) -> Claim<'_> {
-    Claim::new(content.as_bytes(), "race")
+fn claim(content: &str) -> NewFile<'_> {
+    NewFile::new(content.as_bytes(), "race")
 }
 
 fn look(directory: &Directory, name: &Name) -> Option<Judged> {

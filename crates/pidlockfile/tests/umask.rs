@@ -6,7 +6,7 @@
 use std::os::unix::fs::MetadataExt;
 
 use nix::sys::stat::{Mode, umask};
-use pidlockfile::{Attempt, Claim, Directory, Found, Name};
+use pidlockfile::{Attempt, Directory, Found, Name, NewFile};
 
 #[test]
 fn the_mode_is_the_claims_whatever_the_umask() {
@@ -16,7 +16,7 @@ fn the_mode_is_the_claims_whatever_the_umask() {
         umask(Mode::from_bits_retain(mask));
         for mode in [0o444, 0o644, 0o666, 0o600] {
             let name = Name::new(format!("{mask:o}-{mode:o}")).unwrap();
-            let mut claim = Claim::new(b"x", "t");
+            let mut claim = NewFile::new(b"x", "t");
             claim.mode = mode;
             directory.publish(&name, &claim).unwrap();
             assert_eq!(mode_of(scratch.path(), &name), mode, "umask {mask:o}");

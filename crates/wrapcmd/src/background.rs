@@ -58,7 +58,7 @@ impl Background {
 }
 
 /// Whether this process is one in the background ([`Background`]), by the arguments behind the program's name:
-/// then its own arguments, and what it tells when its command begins. Undoes what it inherited: standard input leads to
+/// then its own arguments, and the report that its command begins. Undoes what it inherited: standard input leads to
 /// its caller, and to nothing (`/dev/null`) from here on.
 #[must_use]
 pub fn in_background<S: AsRef<OsStr>>(
@@ -72,17 +72,17 @@ pub fn in_background<S: AsRef<OsStr>>(
     Some((words.map(|word| word.as_ref().to_owned()).collect(), began))
 }
 
-/// What tells a waiting caller that the command begins: one byte.
+/// Reports to a waiting caller that the command begins: one byte.
 #[derive(Debug)]
 #[must_use]
 pub struct Began(File);
 
 impl Began {
-    /// Tells it.
+    /// Reports it.
     ///
     /// # Errors
-    /// The caller that was to be told is gone.
-    pub fn tell(mut self) -> io::Result<()> {
+    /// The caller that waits for it is gone.
+    pub fn report(mut self) -> io::Result<()> {
         self.0.write_all(b"1")
     }
 }

@@ -6,8 +6,8 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use crate::json::Form;
-use crate::refusal::Refusal;
 use crate::signals::let_through;
+use crate::start_error::StartError;
 use crate::sys::{self, REAL_PATH};
 
 /// The first argument of the process that stands by, by the form of its message if the command cannot be executed.
@@ -24,7 +24,9 @@ pub(crate) fn role(form: Form) -> &'static str {
 /// process is one that stands by ([`crate::Standby`]), waits for the word and becomes the command;
 /// comes back only with the reason why not, and the form in which to report it. `None`: it is not one.
 #[must_use]
-pub fn take_over<S: AsRef<OsStr>>(mut words: impl Iterator<Item = S>) -> Option<(Refusal, Form)> {
+pub fn take_over<S: AsRef<OsStr>>(
+    mut words: impl Iterator<Item = S>,
+) -> Option<(StartError, Form)> {
     let form = match words.next()?.as_ref().to_str()? {
         TEXT_ROLE => Form::Text,
         JSON_ROLE => Form::Json,
@@ -33,14 +35,14 @@ pub fn take_over<S: AsRef<OsStr>>(mut words: impl Iterator<Item = S>) -> Option<
     Some((when_told(words), form))
 }
 
-fn when_told<S: AsRef<OsStr>>(mut words: impl Iterator<Item = S>) -> Refusal {
+fn when_told<S: AsRef<OsStr>>(mut words: impl Iterator<Item = S>) -> StartError {
     let mut next = || words.next().map(|word| word.as_ref().to_owned());
     let (Some(descriptor), Some(held), Some(program)) = (next(), next(), next()) else {
-        return Refusal::Untold;
+        return StartError::WrapperEnded;
     };
     // It inherits no signal mask of ours. Let through at once, so that it can be ended.
     let told = held.to_str().and_then(let_through).and(descriptor.to_str()).and_then(listen);
-    let Some(additions) = told else { return Refusal::Untold };
+    let Some(additions) = told else { return StartError::WrapperEnded };
     let mut command = Command::new(program);
     command.args(words).env_remove(REAL_PATH);
     match std::env::var_os(REAL_PATH) {
@@ -56,7 +58,7 @@ pub fn execute<S: AsRef<OsStr>>(
     program: OsString,
     arguments: impl Iterator<Item = S>,
     additions: &[(impl AsRef<OsStr>, impl AsRef<OsStr>)],
-) -> Refusal {
+) -> StartError {
     let mut command = Command::new(program);
     command.args(arguments);
     become_it(command, additions)
@@ -65,9 +67,9 @@ pub fn execute<S: AsRef<OsStr>>(
 fn become_it(
     mut command: Command,
     additions: &[(impl AsRef<OsStr>, impl AsRef<OsStr>)],
-) -> Refusal {
+) -> StartError {
     let error = command.envs(additions.iter().map(|(name, value)| (name, value))).exec();
-    Refusal::Command { program: command.get_program().to_owned(), error }
+    StartError::Command { program: command.get_program().to_owned(), error }
 }
 
 /// The word, with what to add to the environment: `NAME=VALUE` and NUL for each, and a last NUL

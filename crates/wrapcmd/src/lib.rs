@@ -28,9 +28,9 @@
 //! # fn release(pid: u32) {}
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! // First of all: are we the process that stands by?
-//! if let Some((refusal, _)) = wrapcmd::take_over(std::env::args_os().skip(1)) {
-//!     eprintln!("hold: {refusal}");
-//!     std::process::exit(refusal.code().unwrap_or(1).into());
+//! if let Some((error, _)) = wrapcmd::take_over(std::env::args_os().skip(1)) {
+//!     eprintln!("hold: {error}");
+//!     std::process::exit(error.code().unwrap_or(1).into());
 //! }
 //! let command: Vec<OsString> = std::env::args_os().skip(1).collect();
 //! let signals = wrapcmd::Signals::catch()?;
@@ -56,11 +56,11 @@ mod completions;
 pub mod exit;
 mod json;
 mod output;
-mod refusal;
 #[cfg(unix)]
 mod signals;
 #[cfg(unix)]
 mod standby;
+mod start_error;
 #[cfg(unix)]
 mod sys;
 /// Command lines of the programs that wrap commands. No part of the library's API: it may change at any time.
@@ -82,8 +82,8 @@ pub use command::{execute, take_over};
 pub use completions::{Shell, completions};
 pub use json::{Form, Value};
 pub use output::print;
-pub use refusal::Refusal;
 #[cfg(unix)]
 pub use signals::{Signals, Woken, hold_off, is_ignored, pause, wait_while_read};
 #[cfg(unix)]
 pub use standby::{Beside, Running, Standby};
+pub use start_error::StartError;

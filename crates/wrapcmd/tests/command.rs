@@ -25,9 +25,9 @@ use wrapcmd::{Form, Signals, Standby, exit, take_over};
 const UNTOLD: u8 = 99;
 
 fn main() -> ExitCode {
-    if let Some((refusal, _)) = take_over(std::env::args_os().skip(1)) {
-        eprintln!("test: {refusal}");
-        return ExitCode::from(refusal.code().unwrap_or(UNTOLD));
+    if let Some((error, _)) = take_over(std::env::args_os().skip(1)) {
+        eprintln!("test: {error}");
+        return ExitCode::from(error.code().unwrap_or(UNTOLD));
     }
     let words: Vec<OsString> = std::env::args_os().skip(1).collect();
     match words.split_first() {

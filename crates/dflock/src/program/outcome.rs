@@ -34,7 +34,7 @@ pub(super) enum Failure {
     /// A step the system refused.
     System(&'static str, io::Error),
     /// The command cannot be executed.
-    NotStarted(wrapcmd::Refusal),
+    NotStarted(wrapcmd::StartError),
     /// Whatever the client library reports.
     Client(ClientError),
     /// Nobody listens at the HTTP port of a server.
@@ -85,9 +85,9 @@ impl Failure {
             Self::RunsOn(_) => (74, "runs_on"),
             Self::TimedOut(_) => (75, "timeout"),
             Self::Settings(_) => (78, "settings"),
-            Self::NotStarted(refusal) => (
-                refusal.code().unwrap_or(exit::NOT_EXECUTABLE),
-                if refusal.is_not_found() { "not_found" } else { "not_executable" },
+            Self::NotStarted(error) => (
+                error.code().unwrap_or(exit::NOT_EXECUTABLE),
+                if error.is_not_found() { "not_found" } else { "not_executable" },
             ),
             Self::NoHttp(..) => (69, "unreachable"),
             Self::Client(error) | Self::Asked(_, error) => of_client(error),
@@ -154,7 +154,7 @@ impl fmt::Display for Failure {
                 "the server does not tell which slot it grants, so no item of --one-of can be chosen",
             ),
             Self::System(step, error) => write!(f, "{step}: {error}"),
-            Self::NotStarted(refusal) => refusal.fmt(f),
+            Self::NotStarted(error) => error.fmt(f),
             Self::Client(ClientError::Refused(Refusal::Error)) => {
                 f.write_str("the token does not hold this key")
             }

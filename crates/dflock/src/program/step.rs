@@ -10,7 +10,7 @@ use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
 use std::process::Command;
-use wrapcmd::{Form, Refusal};
+use wrapcmd::{Form, StartError};
 
 /// The first argument of the step, and the form of its message if the command cannot be executed; no subcommand has
 /// such a name.
@@ -62,7 +62,7 @@ pub(super) fn become_command() -> Option<u8> {
         Ok(code) => return Some(code),
         Err(error) => error,
     };
-    let failure = Failure::NotStarted(Refusal::Command { program: name, error });
+    let failure = Failure::NotStarted(StartError::Command { program: name, error });
     complain(&failure, form);
     Some(failure.exit_code())
 }

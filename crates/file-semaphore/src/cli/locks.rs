@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use wrapcmd::Refusal;
+use wrapcmd::StartError;
 use wrapcmd::exit::End;
 
 use super::actions::{fail_in_json, failure_in_json};
@@ -31,14 +31,14 @@ pub(super) fn open(words: &Run) -> Result<Vec<Semaphore>, Error> {
 }
 
 /// The command did not begin: says why, and tells the exit code.
-pub(super) fn refused(refusal: &Refusal, form: Form) -> u8 {
+pub(super) fn not_started(error: &StartError, form: Form) -> u8 {
     // A caller that never gave the word has said why.
-    let Some(code) = refusal.code() else { return exit::SYSTEM };
+    let Some(code) = error.code() else { return exit::SYSTEM };
     match form {
-        Form::Text | Form::Quiet => complain(&(printable(&format!("sema: {refusal}")) + "\n")),
+        Form::Text | Form::Quiet => complain(&(printable(&format!("sema: {error}")) + "\n")),
         Form::Json => {
-            let kind = if refusal.is_not_found() { "NOT_FOUND" } else { "NOT_EXECUTABLE" };
-            fail_in_json(kind, &refusal.to_string());
+            let kind = if error.is_not_found() { "NOT_FOUND" } else { "NOT_EXECUTABLE" };
+            fail_in_json(kind, &error.to_string());
         }
     }
     code

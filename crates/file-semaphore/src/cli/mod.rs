@@ -25,8 +25,8 @@ use outcome::printable;
 pub fn sema() -> ExitCode {
     // First of all: is this the process that stands by to become a command?
     #[cfg(unix)]
-    if let Some((refusal, form)) = wrapcmd::take_over(std::env::args_os().skip(1)) {
-        return ExitCode::from(locks::refused(&refusal, form));
+    if let Some((error, form)) = wrapcmd::take_over(std::env::args_os().skip(1)) {
+        return ExitCode::from(locks::not_started(&error, form));
     }
     #[cfg(unix)]
     let _ = pidlockfile::catch_file_size_signal();

@@ -12,7 +12,7 @@ use crate::judge::HeldStatus;
 use crate::record::LockInfo;
 use crate::semaphore::SlotStatus;
 use crate::semaphore::cleaning::{Listed, Swept};
-use crate::stale::{Here, Standing};
+use crate::stale::{Here, Liveness};
 
 /// Exit codes of `sema`, besides those that a shell has too ([`wrapcmd::exit`]).
 pub(crate) mod exit {
@@ -131,7 +131,7 @@ fn held_members(held: &HeldStatus) -> Members {
     }
     let host = held.lock_info().and_then(|info| info.holder().host());
     members.extend(host.map(|host| ("host", host.into())));
-    let alive = held.standing.and_then(Standing::is_alive);
+    let alive = held.liveness.and_then(Liveness::is_alive);
     members.push(("alive", alive.map_or(Value::Null, Value::Bool)));
     members.push(("stale", Value::Bool(held.stale)));
     members.push(("age", held.age_seconds.map_or(Value::Null, Value::Number)));
@@ -203,7 +203,7 @@ fn table(locks: &[Listed]) -> String {
             Some(info) => (info.pid().to_string(), info.tag().unwrap_or_default()),
             None => ("-".to_owned(), ""),
         };
-        let alive = match held.standing.and_then(Standing::is_alive) {
+        let alive = match held.liveness.and_then(Liveness::is_alive) {
             Some(true) => "alive",
             Some(false) => "dead",
             None => "unknown",
@@ -251,13 +251,13 @@ pub(crate) fn printable(text: &str) -> String {
 }
 
 /// What a person must know of a holder that is in the way.
-fn remark(standing: Standing) -> &'static str {
-    match standing {
-        Standing::Namesake | Standing::Elsewhere => {
+fn remark(liveness: Liveness) -> &'static str {
+    match liveness {
+        Liveness::Namesake | Liveness::Elsewhere => {
             ", which cannot be seen from here: see --stale-when in sema(1)"
         }
-        Standing::Ownerless => ", without an owner: held until somebody releases it",
-        Standing::Alive | Standing::Dead | Standing::NumberTaken | Standing::NumberFree => "",
+        Liveness::Ownerless => ", without an owner: held until somebody releases it",
+        Liveness::Alive | Liveness::Dead | Liveness::NumberTaken | Liveness::NumberFree => "",
     }
 }
 
@@ -272,7 +272,7 @@ impl Error {
     fn class(&self) -> (u8, &'static str) {
         match self {
             Self::AlreadyLocked { .. } => (exit::HELD, "ALREADY_LOCKED"),
-            Self::Timeout { .. } => (exit::HELD, "TIMEOUT"),
+            Self::TimedOut { .. } => (exit::HELD, "TIMEOUT"),
             Self::NotLocked { .. } => (exit::HELD, "NOT_LOCKED"),
             Self::NotHolder { .. } => (exit::HELD, "PERMISSION_DENIED"),
             Self::InvalidPath { problem, .. } => match problem {
@@ -322,8 +322,8 @@ impl Error {
     /// What happened to which lock. `path` is what the lock is called on the command line, and `begin` comes before
     /// the reason.
     pub(crate) fn sentence(&self, path: &Path, begin: &str) -> String {
-        let standing = self.holder().map(|info| info.holder().standing(&Here::look()));
-        let remark = self.advice().unwrap_or_else(|| standing.map_or("", remark));
+        let liveness = self.holder().map(|info| info.holder().liveness(&Here::detect()));
+        let remark = self.advice().unwrap_or_else(|| liveness.map_or("", remark));
         // A link's target, a slot, the readers' directory: what is not named yet.
         let other = self.path().filter(|other| !is_same(path, other));
         let other = other.map_or_else(String::new, |other| format!(": \"{}\"", shown(other)));
@@ -342,7 +342,7 @@ impl Error {
 
     fn holder(&self) -> Option<&LockInfo> {
         let (Self::AlreadyLocked { holder, .. }
-        | Self::Timeout { holder, .. }
+        | Self::TimedOut { holder, .. }
         | Self::NotHolder { holder, .. }) = self
         else {
             return None;

@@ -8,17 +8,17 @@ use std::path::PathBuf;
 
 use super::*;
 use crate::record::{Holder, ParseError, Tag};
-use crate::stale::Standing;
+use crate::stale::Liveness;
 
 fn info(tag: Option<&str>) -> LockInfo {
     LockInfo::new(Holder::bare(12345), 1_735_420_800, tag.and_then(Tag::clean))
 }
 
-fn held(standing: Standing, stale: bool) -> HeldStatus {
+fn held(liveness: Liveness, stale: bool) -> HeldStatus {
     let info = Some(Ok(info(Some("ts-process"))));
     HeldStatus {
         info,
-        standing: Some(standing),
+        liveness: Some(liveness),
         stale,
         age_seconds: Some(7),
         ..HeldStatus::UNREADABLE
@@ -31,7 +31,7 @@ fn boxed() -> Option<Box<LockInfo>> {
 
 #[test]
 fn status_is_as_the_documents_show_it() {
-    let outcome = Outcome::Status(vec![SlotStatus::Held(held(Standing::Alive, false))]);
+    let outcome = Outcome::Status(vec![SlotStatus::Held(held(Liveness::Alive, false))]);
     let text = "locked: true\npid: 12345\ntimestamp: 1735420800\ntag: ts-process\n\
                 alive: true\nstale: false\nage: 7\n";
     assert_eq!(outcome.text(), text);
@@ -42,11 +42,11 @@ fn status_is_as_the_documents_show_it() {
 
 #[rstest]
 #[case::elsewhere(
-    held(Standing::Elsewhere, false),
+    held(Liveness::Elsewhere, false),
     "alive: unknown\nstale: false\n",
     "\"alive\":null"
 )]
-#[case::dead(held(Standing::Dead, true), "alive: false\nstale: true\n", "\"alive\":false")]
+#[case::dead(held(Liveness::Dead, true), "alive: false\nstale: true\n", "\"alive\":false")]
 fn a_holder_is_shown_as_dead_or_unknown(
     #[case] held: HeldStatus,
     #[case] text: &str,
@@ -75,7 +75,7 @@ fn an_obstacle_is_a_system_error() {
 
 #[test]
 fn slots_are_counted() {
-    let taken = SlotStatus::Held(held(Standing::Alive, false));
+    let taken = SlotStatus::Held(held(Liveness::Alive, false));
     let outcome = Outcome::Status(vec![SlotStatus::Free, taken.clone(), SlotStatus::Free]);
     let text = "locked: false\nslots: 3\nheld: 1\nslot: 2\npid: 12345\n";
     assert!(outcome.text().starts_with(text), "{}", outcome.text());
@@ -89,7 +89,7 @@ fn slots_are_counted() {
 #[test]
 fn a_listing_is_a_line_a_lock() {
     let lock =
-        Listed { name: "a\n\u{9b}b".into(), status: held(Standing::Dead, true), shared: false };
+        Listed { name: "a\n\u{9b}b".into(), status: held(Liveness::Dead, true), shared: false };
     let outcome = Outcome::Listed(vec![lock]);
     assert_eq!(outcome.text(), "a\\n\\xc2\\x9bb\t12345\tdead\tstale\t7\tts-process\n");
     let json = r#"[{"name":"a\\n\\xc2\\x9bb","pid":12345,"#;
@@ -115,7 +115,7 @@ fn missing() -> Error {
 
 #[rstest]
 #[case::already_locked(Error::AlreadyLocked { path: PathBuf::new(), holder: boxed(), left_by: None }, 1, "ALREADY_LOCKED")]
-#[case::timeout(Error::Timeout { path: PathBuf::new(), waited: Duration::ZERO, holder: None, left_by: None }, 1, "TIMEOUT")]
+#[case::timeout(Error::TimedOut { path: PathBuf::new(), waited: Duration::ZERO, holder: None, left_by: None }, 1, "TIMEOUT")]
 #[case::not_locked(Error::NotLocked { path: PathBuf::new() }, 1, "NOT_LOCKED")]
 #[case::not_holder(Error::NotHolder { path: PathBuf::new(), holder: boxed() }, 1, "PERMISSION_DENIED")]
 #[case::empty_path(invalid(PathProblem::Empty), 64, "INVALID_PATH")]

@@ -11,10 +11,10 @@ use nix::sys::signal::Signal;
 use pidlockfile::Pid;
 pub(crate) use wrapcmd::Began;
 use wrapcmd::exit::End;
-use wrapcmd::{Background, Refusal, Running, Signals, Standby};
+use wrapcmd::{Background, Running, Signals, Standby, StartError};
 
 use super::arguments::{Form, Run};
-use super::locks::{Kept, open, refused, renewal, take, tell_held};
+use super::locks::{Kept, not_started, open, renewal, take, tell_held};
 use super::outcome::exit;
 use super::signals;
 use crate::error::Error;
@@ -25,8 +25,8 @@ use crate::sys::watch::Alarm;
 /// Does all of it in a process of its own, and returns when the command begins, or with what kept it from that.
 pub(crate) fn in_background(run: &Run, form: Form, words: &[OsString]) -> Result<End, Error> {
     // Later nobody waits for the exit code.
-    if let Some(refusal) = run.command().first().and_then(|it| Refusal::foreseen(it)) {
-        return Ok(End::Code(refused(&refusal, form)));
+    if let Some(error) = run.command().first().and_then(|it| StartError::foreseen(it)) {
+        return Ok(End::Code(not_started(&error, form)));
     }
     let signals = signals::catch()?;
     let background = Background::start("sema", words, &signals).map_err(cannot_start)?;
@@ -71,7 +71,7 @@ pub(crate) fn run(words: &Run, form: Form, began: Option<Began>) -> Result<End, 
         (Ok(_), None, None) => return Err(Error::NoHolder { pid: 0 }),
         (Err(error), ..) => return Err(error),
     };
-    if began.is_some_and(|began| began.tell().is_err()) {
+    if began.is_some_and(|began| began.report().is_err()) {
         guards.into_iter().try_for_each(Guard::release)?;
         return Err(Error::Process { message: "the process that waited for it has ended" });
     }

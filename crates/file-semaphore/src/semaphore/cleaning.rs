@@ -13,7 +13,7 @@ use crate::judge::{HeldStatus, Judge};
 use crate::limits::LONGEST_FILE;
 use crate::record::LockInfo;
 use crate::semaphore::files::Files;
-use crate::stale::Standing;
+use crate::stale::Liveness;
 use crate::sys::number;
 use crate::temporary::{QUEUE, READERS, lock_before, maker, temporary_of};
 
@@ -99,7 +99,7 @@ fn sweep_one(files: &Files, name: &Name, maker: Pid) -> bool {
         Some(holder) if !holder.is_from_here(here) => !lives(maker) && age.reaches(FOREIGN_ORPHAN),
         // The number was used again.
         Some(holder)
-            if holder.pid() == number(maker) && holder.standing(here) == Standing::Dead =>
+            if holder.pid() == number(maker) && holder.liveness(here) == Liveness::Dead =>
         {
             true
         }

@@ -4,12 +4,14 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use pidlockfile::{Attempt, Claim, Directory, Found, Name, Obstacle, Pid, Published, Status, Step};
+use pidlockfile::{
+    Attempt, Directory, Found, Name, NewFile, Obstacle, Pid, Published, Status, Step,
+};
 
 use crate::config::Config;
 use crate::error::{Error, InTheWay, PathProblem};
 use crate::judge::{HeldStatus, Judge};
-use crate::limits::{LONGEST_FILE, LONGEST_NAME, MODE_BITS, MOST_LOOKS};
+use crate::limits::{LONGEST_FILE, LONGEST_NAME, MODE_BITS, MOST_READINGS};
 use crate::path::{self, Place};
 use crate::record::{Holder, LockInfo, Tag};
 use crate::semaphore::{Free, Guard, SlotStatus};
@@ -114,7 +116,7 @@ impl Files {
         name: &Name,
         claimant: &mut Claimant<'_>,
     ) -> Result<Tried<(Published, LockInfo)>, Error> {
-        for _ in 0..MOST_LOOKS {
+        for _ in 0..MOST_READINGS {
             match self.directory.read(name, LONGEST_FILE + 1)? {
                 Found::Nothing => {
                     if let Some(taken) = self.publish(name, claimant)? {
@@ -170,11 +172,11 @@ impl Files {
         Ok(LockInfo::new((claimant.holder)()?, now_seconds(), tag))
     }
 
-    fn words<'a>(&self, name: &'a Name, text: &'a str) -> Claim<'a> {
-        let mut claim = Claim::new(text.as_bytes(), name);
-        claim.mode = self.config.mode & MODE_BITS;
-        claim.durability = self.config.durability;
-        claim
+    fn words<'a>(&self, name: &'a Name, text: &'a str) -> NewFile<'a> {
+        let mut file = NewFile::new(text.as_bytes(), name);
+        file.mode = self.config.mode & MODE_BITS;
+        file.durability = self.config.durability;
+        file
     }
 
     /// Every slot as it is now.

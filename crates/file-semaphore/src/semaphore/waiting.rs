@@ -8,7 +8,8 @@ use pidlockfile::Name;
 
 use crate::error::{Error, InTheWay};
 use crate::limits::{
-    BESIDE_INTERVAL, LEFT_INTERVAL, LINE_INTERVAL, MOST_TURNS_MISSED, UNTOLD_INTERVAL, WRITING_TIME,
+    BESIDE_INTERVAL, LEFT_INTERVAL, LINE_INTERVAL, MOST_TURNS_MISSED, UNREPORTED_INTERVAL,
+    WRITING_TIME,
 };
 use crate::semaphore::files::{Claimant, Files, Tried};
 use crate::semaphore::readers::Readers;
@@ -130,7 +131,8 @@ impl<'a> Waiting<'a> {
         }
         // Only one in each line looks.
         let interval = files.config.retry_interval;
-        let unreported = if ticket.is_some() { interval.min(UNTOLD_INTERVAL) } else { interval };
+        let unreported =
+            if ticket.is_some() { interval.min(UNREPORTED_INTERVAL) } else { interval };
         // The place in the line is kept until the lock is taken.
         self.until(&files.names, unreported, || files.attempt(claimant))
     }
@@ -194,7 +196,7 @@ impl<'a> Waiting<'a> {
             }
             if in_the_way.is_being_written {
                 // That it was written is not reported.
-                interval = interval.min(UNTOLD_INTERVAL);
+                interval = interval.min(UNREPORTED_INTERVAL);
             }
             let time = left.map_or(interval, |left| left.min(interval));
             let woken = watch.wait(names, time, self.patience.alarm);

@@ -40,7 +40,7 @@ use pidlockfile::process::{self, Fate, Machine, ProcessIdentity, Start};
 
 use crate::limits::LONGEST_WORD;
 use crate::record::{Holder, one_line};
-use crate::stale::{Here, Standing, is_of_this_machine};
+use crate::stale::{Here, Liveness, is_of_this_machine};
 
 /// Why a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +59,7 @@ impl Here {
     /// `/proc/self/timens_offsets` and uname(2). Without `/proc` locks can still be taken, only
     /// less can be told of them.
     #[must_use]
-    pub fn look() -> Self {
+    pub fn detect() -> Self {
         let host = system::host_name();
         let host = host.and_then(|name| one_line(&name.to_string_lossy(), LONGEST_WORD));
         let process::Here { boot, namespace, shift } = (**Machine::default().here()).clone();
@@ -77,7 +77,7 @@ impl Holder {
     pub fn of(pid: Pid, here: &Here) -> Option<Self> {
         let start_ticks = match Machine::seen_from(here.place()).identify(pid).start {
             Start::Nobody => return None,
-            Start::Untold => None,
+            Start::Unknown => None,
             Start::At(ticks) => Some(ticks),
         };
         let per_second = process::ticks_per_second();
@@ -92,7 +92,7 @@ impl Holder {
     /// number that no process can have is none.
     pub(crate) fn identity(&self) -> Option<ProcessIdentity> {
         let pid = i64::try_from(self.pid()).ok().and_then(Pid::new)?;
-        let start = self.exact_start().map_or(Start::Untold, Start::At);
+        let start = self.exact_start().map_or(Start::Unknown, Start::At);
         let boot = self.boot().map(str::to_owned);
         let here = process::Here { boot, namespace: self.pidns(), ..process::Here::default() };
         Some(ProcessIdentity { pid, start, here: Arc::new(here) })
@@ -100,17 +100,17 @@ impl Holder {
 
     /// What is known of this holder now.
     #[must_use]
-    pub fn standing(&self, here: &Here) -> Standing {
+    pub fn liveness(&self, here: &Here) -> Liveness {
         let who = self.identity().filter(|_| is_of_this_machine(self, here));
-        let seen = who.and_then(|who| Machine::seen_from(here.place()).look(&who));
-        Standing::of(self, here, seen)
+        let seen = who.and_then(|who| Machine::seen_from(here.place()).start_of(&who));
+        Liveness::of(self, here, seen)
     }
 
     /// Whether its number is one of this boot and pid namespace, as far as is known.
     pub(crate) fn is_from_here(&self, here: &Here) -> bool {
         let place = here.place();
         let is_ours = |who: ProcessIdentity| {
-            !who.is_elsewhere(&place) && who.compare(&place, Some(Start::Untold)) == Fate::Same
+            !who.is_elsewhere(&place) && who.compare(&place, Some(Start::Unknown)) == Fate::Same
         };
         is_of_this_machine(self, here) && self.identity().is_none_or(is_ours)
     }
@@ -149,13 +149,13 @@ mod tests {
 
     #[test]
     fn this_process_is_known_exactly_and_lives() {
-        let here = Here::look();
+        let here = Here::detect();
         let holder = Holder::of(Pid::this(), &here).unwrap();
         assert_eq!(holder.pid(), u64::from(std::process::id()));
         assert!(holder.start().is_some() && holder.pidns().is_some());
         // On Windows start times go on over a boot.
         assert_eq!(holder.boot().is_some(), cfg!(unix));
-        assert_eq!(holder.standing(&here), Standing::Alive);
+        assert_eq!(holder.liveness(&here), Liveness::Alive);
     }
 
     #[test]
@@ -164,7 +164,7 @@ mod tests {
         let mut child = std::process::Command::new(short).spawn().unwrap();
         let pid = Pid::new(i64::from(child.id())).unwrap();
         child.wait().unwrap();
-        assert_eq!(Holder::of(pid, &Here::look()), None);
+        assert_eq!(Holder::of(pid, &Here::detect()), None);
     }
 
     #[rstest]
@@ -172,6 +172,6 @@ mod tests {
     #[case::beyond_any_pid(5_000_000_000)]
     #[case::largest(u64::MAX)]
     fn a_number_no_process_can_have_is_free(#[case] pid: u64) {
-        assert_eq!(Holder::bare(pid).standing(&Here::look()), Standing::NumberFree);
+        assert_eq!(Holder::bare(pid).liveness(&Here::detect()), Liveness::NumberFree);
     }
 }

@@ -620,7 +620,7 @@ fn waits_that_time_out_share_one_thread_for_each_ticket() {
     let waiting = || waited_for(Pid::this()).into_iter().filter(|ticket| *ticket == inode).count();
     for _ in 0..20 {
         let request = semaphore.request().timeout(std::time::Duration::from_millis(5));
-        assert!(matches!(request.acquire(), Err(file_semaphore::Error::Timeout { .. })));
+        assert!(matches!(request.acquire(), Err(file_semaphore::Error::TimedOut { .. })));
         // On a busy machine it begins later than the wait ends.
         until("one thread", || (waiting() == 1).then_some(()));
     }

@@ -343,7 +343,7 @@ mod tests {
     #[case::done(&["200 okay"], true)]
     #[case::gone(&["450 busy", "213 nobody"], true)]
     #[case::open(&["450 busy", "213-x\r\n scheme=open standing=alive pid=1\r\n213 x"], true)]
-    #[case::claim(&["450 busy", "213-x\r\n scheme=uucp standing=claim file=\"x\"\r\n213 x"], true)]
+    #[case::ignored(&["450 busy", "213-x\r\n scheme=uucp standing=ignored file=\"x\"\r\n213 x"], true)]
     #[case::stands(&["450 busy", "213-x\r\n scheme=uucp standing=alive file=\"x\"\r\n213 x"], false)]
     #[case::cut_short(&["450 busy", "213-holders=0 shown=0 incomplete=yes\r\n213 x"], false)]
     #[case::unknown(&["450 busy", "500 what?"], false)]

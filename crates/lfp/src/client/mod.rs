@@ -363,9 +363,9 @@ impl Client {
     }
 }
 
-/// What became of a lock whose release was refused. A mere claim is no lock.
+/// What became of a lock whose release was refused. A lock file that is ignored is no lock.
 pub(crate) fn after_refusal(survey: &Survey) -> Outcome {
-    let is_lock = |it: &Holder| it.scheme.file().is_some() && it.standing != Standing::Claim;
+    let is_lock = |it: &Holder| it.scheme.file().is_some() && it.standing != Standing::Ignored;
     let is_gone = survey.is_complete && !survey.holders.iter().any(is_lock);
     if is_gone { Outcome::Done } else { Outcome::Busy }
 }

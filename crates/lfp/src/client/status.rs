@@ -50,7 +50,7 @@ fn holder(words: &Words) -> Option<Holder> {
     let word = words.value("scheme")?;
     let scheme = schemes.into_iter().find(|it| it.word() == word)?;
     let word = words.value("standing")?;
-    let known = [Standing::Alive, Standing::Stale, Standing::Claim];
+    let known = [Standing::Alive, Standing::Stale, Standing::Ignored];
     let standing = known.into_iter().find(|it| it.word() == word).unwrap_or(Standing::Unknown);
     let since = words.value("since").and_then(|seconds| seconds.parse().ok());
     let mut holder = Holder::new(words.value("device").unwrap_or_default(), scheme, standing);

@@ -49,8 +49,8 @@ use output::Output;
 /// Runs the program to its end. The arguments are with the program's name.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
-    if let Some((refusal, form)) = wrapcmd::take_over(arguments.iter().skip(1)) {
-        return ExitCode::from(Output::new(form).refused(refusal));
+    if let Some((error, form)) = wrapcmd::take_over(arguments.iter().skip(1)) {
+        return ExitCode::from(Output::new(form).not_started(error));
     }
     if let Some(pids) = command_lines::asked(&arguments) {
         // Without an answer the caller shows less.

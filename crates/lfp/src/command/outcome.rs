@@ -11,7 +11,7 @@ use super::printable::printable;
 use super::row::Row;
 use ttylock::Scheme;
 use wrapcmd::usage::in_one_line;
-use wrapcmd::{Refusal, Value};
+use wrapcmd::{StartError, Value};
 
 /// The system's words for an error, without its number.
 pub(super) fn words_of(error: &io::Error) -> String {
@@ -143,9 +143,9 @@ impl Failure {
     }
 
     /// The command could not be executed.
-    pub(super) fn not_started(refusal: Refusal) -> Self {
-        let word = if refusal.is_not_found() { "not-found" } else { "not-executable" };
-        Self::new(word, refusal.code().unwrap_or(exit::SYSTEM), refusal.to_string())
+    pub(super) fn not_started(error: StartError) -> Self {
+        let word = if error.is_not_found() { "not-found" } else { "not-executable" };
+        Self::new(word, error.code().unwrap_or(exit::SYSTEM), error.to_string())
     }
 
     pub(super) fn code(&self, busy: u8) -> u8 {

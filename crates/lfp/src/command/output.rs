@@ -3,7 +3,7 @@
 use std::cell::Cell as Slot;
 use std::io::{self, IsTerminal, Write};
 
-use wrapcmd::{Form, Refusal, Value};
+use wrapcmd::{Form, StartError, Value};
 
 use super::exit;
 use super::outcome::Failure;
@@ -88,10 +88,10 @@ impl Output {
     }
 
     /// The process that stood by did not become the command: the exit code that says so.
-    pub(super) fn refused(&self, refusal: Refusal) -> u8 {
+    pub(super) fn not_started(&self, error: StartError) -> u8 {
         // A caller that never gave the word has said why.
-        let Some(code) = refusal.code() else { return exit::SYSTEM };
-        self.complain(&Failure::not_started(refusal));
+        let Some(code) = error.code() else { return exit::SYSTEM };
+        self.complain(&Failure::not_started(error));
         code
     }
 

@@ -129,9 +129,9 @@ fn in_this_process(asked: &Run, route: &Route, output: &Output) -> Result<u8, Fa
     broker.hang_up();
     let mut words = asked.command.words.iter().cloned();
     let Some(program) = words.next() else { return Err(Failure::system("no command")) };
-    let refusal = wrapcmd::execute(program, words, &additions);
+    let error = wrapcmd::execute(program, words, &additions);
     give_back(&mut broker, &requests);
-    Ok(output.refused(refusal))
+    Ok(output.not_started(error))
 }
 
 /// All the locks, or none. They are taken in one order by everybody, so that no two wait for each

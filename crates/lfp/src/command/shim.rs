@@ -80,7 +80,7 @@ pub(super) fn run(asked: ShimOnly, route: &Route, output: &Output) -> Result<u8,
         let seconds = seconds.clamp(1, WAIT_MAX_SECS);
         variables.push(("LFP_WAIT", seconds.to_string()));
     }
-    Ok(output.refused(wrapcmd::execute(program, words, &variables)))
+    Ok(output.not_started(wrapcmd::execute(program, words, &variables)))
 }
 
 /// The library for a program that is to have it.

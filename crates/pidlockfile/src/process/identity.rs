@@ -56,7 +56,7 @@ pub enum Start {
     /// There is no such process, or one that has ended: none that comes later is it.
     Nobody,
     /// There is one, and the system does not tell since when; or only the number is known.
-    Untold,
+    Unknown,
     /// In clock ticks, as they are read here; in an identity, as they were read in [`ProcessIdentity::here`].
     At(u64),
 }
@@ -103,7 +103,7 @@ impl ProcessIdentity {
     /// A process of which only the number is known, and that it is one of ours.
     #[must_use]
     pub fn bare(pid: Pid) -> Self {
-        Self { pid, start: Start::Untold, here: Arc::default() }
+        Self { pid, start: Start::Unknown, here: Arc::default() }
     }
 
     /// Whether its number means something in another pid namespace than this.
@@ -120,7 +120,7 @@ impl ProcessIdentity {
         if self.is_elsewhere(here) {
             return match seen {
                 Some(Start::Nobody) => Fate::Gone,
-                Some(Start::Untold | Start::At(_)) => Fate::Same,
+                Some(Start::Unknown | Start::At(_)) => Fate::Same,
                 None => Fate::Elsewhere,
             };
         }
@@ -132,7 +132,7 @@ impl ProcessIdentity {
             (Some(Start::Nobody), _) => Fate::Gone,
             (None, _) => Fate::Elsewhere,
             (Some(_), Start::Nobody) => Fate::Replaced,
-            (Some(_), Start::Untold) | (Some(Start::Untold), _) => Fate::Same,
+            (Some(_), Start::Unknown) | (Some(Start::Unknown), _) => Fate::Same,
             (Some(Start::At(now)), Start::At(then)) => {
                 let same = is_one_moment((then, self.here.shift), (now, here.shift));
                 if same { Fate::Same } else { Fate::Replaced }

@@ -26,13 +26,13 @@ const fn at(ticks: u64) -> Option<Start> {
     Some(Start::At(ticks))
 }
 
-const HIDDEN: Option<Start> = Some(Start::Untold);
+const HIDDEN: Option<Start> = Some(Start::Unknown);
 
 #[rstest]
 #[case::same_process(Start::At(9), BOOT, 5, at(9), Fate::Same)]
 #[case::another_start(Start::At(9), BOOT, 5, at(10), Fate::Replaced)]
 #[case::start_is_hidden(Start::At(9), BOOT, 5, HIDDEN, Fate::Same)]
-#[case::start_was_hidden(Start::Untold, BOOT, 5, at(10), Fate::Same)]
+#[case::start_was_hidden(Start::Unknown, BOOT, 5, at(10), Fate::Same)]
 #[case::nobody_has_the_number(Start::At(9), BOOT, 5, Some(Start::Nobody), Fate::Gone)]
 #[case::was_nobody_then(Start::Nobody, BOOT, 5, at(10), Fate::Replaced)]
 #[case::was_nobody_and_is_none(Start::Nobody, BOOT, 5, Some(Start::Nobody), Fate::Gone)]

@@ -37,12 +37,12 @@ impl Machine {
 
     /// What has become of a process.
     pub fn fate(&mut self, who: &ProcessIdentity) -> Fate {
-        let seen = self.look(who);
+        let seen = self.start_of(who);
         who.compare(self.here(), seen)
     }
 
-    /// What the system shows of a process, or of another with its number; `None` if not everything can be seen.
-    pub fn look(&mut self, who: &ProcessIdentity) -> Option<Start> {
+    /// The start time that the system shows for a process, or for another with its number; `None` if not everything can be seen.
+    pub fn start_of(&mut self, who: &ProcessIdentity) -> Option<Start> {
         let is_elsewhere = who.is_elsewhere(self.here());
         if is_elsewhere { self.look_abroad(who) } else { Some(system::look(who.pid)) }
     }

@@ -37,7 +37,7 @@ fn start_by(pid: Pid, stat: Option<Stat>) -> Start {
         Some(stat) if stat.has_ended() => Start::Nobody,
         _ if asks && has_ended(pid) == Some(true) => Start::Nobody,
         Some(stat) => Start::At(stat.start),
-        None => Start::Untold,
+        None => Start::Unknown,
     }
 }
 
@@ -207,7 +207,7 @@ pub(super) fn look_abroad(who: &ProcessIdentity, here: &Here) -> Option<Start> {
 fn may_be_its_start(who: &ProcessIdentity, here: &Here, ticks: u64) -> bool {
     match who.start {
         Start::Nobody => false,
-        Start::Untold => true,
+        Start::Unknown => true,
         Start::At(start) => is_one_moment((start, who.here.shift), (ticks, here.shift)),
     }
 }

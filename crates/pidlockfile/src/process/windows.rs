@@ -24,7 +24,7 @@ fn open(pid: Pid) -> Result<CloseHandleGuard<HPROCESS>, Start> {
         }
         Ok(process) => Ok(process),
         Err(co::ERROR::INVALID_PARAMETER) => Err(Start::Nobody),
-        Err(_) => Err(Start::Untold),
+        Err(_) => Err(Start::Unknown),
     }
 }
 
@@ -38,7 +38,7 @@ fn has_ended(process: &HPROCESS) -> bool {
 pub(super) fn look(pid: Pid) -> Start {
     match open(pid) {
         Ok(process) if has_ended(&process) => Start::Nobody,
-        Ok(process) => began(&process).map_or(Start::Untold, Start::At),
+        Ok(process) => began(&process).map_or(Start::Unknown, Start::At),
         Err(seen) => seen,
     }
 }

@@ -9,7 +9,7 @@ mod step;
 
 use nix::errno::Errno;
 
-use crate::{Claim, Directory, Durability, Error, Found, Judged, Name};
+use crate::{Directory, Durability, Error, Found, Judged, Name, NewFile};
 
 /// The calls that a file system does not support, and their errors.
 type Unknown = &'static [(&'static str, Errno)];
@@ -22,8 +22,8 @@ fn name() -> Name {
     Name::new("lock").unwrap()
 }
 
-fn claim(content: &[u8]) -> Claim<'_> {
-    Claim { content, mode: 0o444, prefix: "t".as_ref(), durability: Durability::Memory }
+fn claim(content: &[u8]) -> NewFile<'_> {
+    NewFile { content, mode: 0o444, prefix: "t".as_ref(), durability: Durability::Memory }
 }
 
 fn judge(directory: &Directory) -> Result<Option<Judged>, Error> {

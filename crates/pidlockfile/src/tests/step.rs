@@ -10,7 +10,7 @@ use rstest::rstest;
 
 use super::faults::{Fault, Trace, under};
 use super::{EVERYTHING, NO_RENAME_FLAGS, Unknown, claim, judge, name};
-use crate::{Attempt, Claim, Directory, Durability, Error, Published, temporary};
+use crate::{Attempt, Directory, Durability, Error, NewFile, Published, temporary};
 
 const NO_LINKS_EITHER: Unknown = &[
     ("rename-noreplace", Errno::ENOSYS),
@@ -81,8 +81,8 @@ enum Said {
     Failed(Error),
 }
 
-fn on_disk(content: &str) -> Claim<'_> {
-    Claim { durability: Durability::Disk, ..claim(content.as_bytes()) }
+fn on_disk(content: &str) -> NewFile<'_> {
+    NewFile { durability: Durability::Disk, ..claim(content.as_bytes()) }
 }
 
 fn publish(directory: &Directory, content: &str) -> Option<Published> {
@@ -338,11 +338,11 @@ fn a_free_lock_costs_six_calls_to_take_and_three_to_withdraw() {
 fn a_flock_that_asks_for_writing_gets_it(#[values(true, false)] same: bool) {
     let scratch = tempfile::tempdir().unwrap();
     let directory = Directory::open(scratch.path()).unwrap();
-    directory.publish(&name(), &Claim { mode: 0o644, ..claim(OLD.as_bytes()) }).unwrap();
+    directory.publish(&name(), &NewFile { mode: 0o644, ..claim(OLD.as_bytes()) }).unwrap();
     let judged = judge(&directory).unwrap().unwrap();
     if !same {
         std::fs::remove_file(scratch.path().join("lock")).unwrap();
-        directory.publish(&name(), &Claim { mode: 0o644, ..claim(OLD.as_bytes()) }).unwrap();
+        directory.publish(&name(), &NewFile { mode: 0o644, ..claim(OLD.as_bytes()) }).unwrap();
     }
     let trace = under(Fault::Fail { at: 0, errno: Errno::EBADF }, EVERYTHING, None, || {
         directory.try_release(&name(), judged).unwrap()

@@ -157,7 +157,7 @@ impl AtTheGate {
 
 #[cfg(test)]
 mod tests {
-    use pidlockfile::{Claim, Found, Name};
+    use pidlockfile::{Found, Name, NewFile};
     use rstest::rstest;
 
     use super::*;
@@ -188,7 +188,7 @@ mod tests {
     fn occupant() -> Occupant {
         let scratch = tempfile::tempdir().unwrap();
         let open = || pidlockfile::Directory::open(scratch.path()).unwrap();
-        let (name, claim) = (Name::new("LCK..x").unwrap(), Claim::new(b"1\n", "x"));
+        let (name, claim) = (Name::new("LCK..x").unwrap(), NewFile::new(b"1\n", "x"));
         assert!(open().publish(&name, &claim).unwrap().is_some());
         let gated = || open().gated(open().into_gate());
         let Found::File(mut judged) = open().read(&name, 64).unwrap() else { panic!("gone") };

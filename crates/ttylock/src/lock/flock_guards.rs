@@ -180,9 +180,9 @@ mod tests {
 
     /// A child that another thread starts has all our descriptors for a moment.
     #[rstest]
-    #[case::there_is_no_room(0, Start::Untold)]
+    #[case::there_is_no_room(0, Start::Unknown)]
     #[case::it_is_nobodys(1, Start::Nobody)]
-    #[case::it_was_void(1, Start::Untold)]
+    #[case::it_was_void(1, Start::Unknown)]
     #[case::its_holder_has_ended(1, Start::At(1))]
     fn a_released_flock_is_free_although_a_child_has_its_descriptor(
         #[case] limit: usize,
@@ -197,7 +197,7 @@ mod tests {
         guards.keep(&names, &who, published, limit);
         match start {
             Start::At(_) => guards.let_go_of_ended(Pid::this(), &mut Machine::default()),
-            Start::Untold => guards.let_go(identity),
+            Start::Unknown => guards.let_go(identity),
             Start::Nobody => {}
         }
         let theirs = File::open(&path).unwrap();

@@ -57,7 +57,7 @@ pub enum Standing {
     Unknown,
     /// A file that any user could have put there and that is not the lock of the process that it names: it keeps no
     /// other process out.
-    Claim,
+    Ignored,
 }
 
 impl Holder {
@@ -109,23 +109,23 @@ impl Scheme {
 }
 
 impl Standing {
-    /// `alive`, `stale`, `unknown` or `claim`.
+    /// `alive`, `stale`, `unknown` or `ignored`.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
             Self::Alive => "alive",
             Self::Stale => "stale",
             Self::Unknown => "unknown",
-            Self::Claim => "claim",
+            Self::Ignored => "ignored",
         }
     }
 
-    /// Whether the holder may exist: it is neither dead nor a mere claim.
+    /// Whether the holder may exist: it is neither dead nor ignored.
     #[must_use]
     pub fn is_standing(self) -> bool {
         match self {
             Self::Alive | Self::Unknown => true,
-            Self::Stale | Self::Claim => false,
+            Self::Stale | Self::Ignored => false,
         }
     }
 }
@@ -222,7 +222,7 @@ mod tests {
             (Standing::Alive, "alive", true),
             (Standing::Unknown, "unknown", true),
             (Standing::Stale, "stale", false),
-            (Standing::Claim, "claim", false),
+            (Standing::Ignored, "ignored", false),
         ] {
             assert_eq!(standing.word(), word);
             holder.standing = standing;

@@ -106,7 +106,7 @@ impl HolderRecord {
         let Identity { device: of_locks, inode: locks } = directory;
         let start = match start {
             Start::Nobody => "-".to_owned(),
-            Start::Untold => "?".to_owned(),
+            Start::Unknown => "?".to_owned(),
             Start::At(ticks) => ticks.to_string(),
         };
         let names: Vec<_> = names.iter().map(Name::as_str).collect();
@@ -126,7 +126,7 @@ impl HolderRecord {
         let pid = Pid::parse(field("pid=")?.as_bytes()).ok()?;
         let start = match field("start=")? {
             "-" => Start::Nobody,
-            "?" => Start::Untold,
+            "?" => Start::Unknown,
             ticks => Start::At(ticks.parse().ok()?),
         };
         let boot = Some(field("boot=")?.to_owned());
@@ -665,7 +665,7 @@ mod tests {
     #[rstest]
     #[case::at(Start::At(9))]
     #[case::nobody(Start::Nobody)]
-    #[case::untold(Start::Untold)]
+    #[case::unknown(Start::Unknown)]
     fn records_survive_the_disk(#[case] start: Start) {
         let record = record(start);
         assert_eq!(HolderRecord::from_text(&record.to_text().unwrap()), Some(record));

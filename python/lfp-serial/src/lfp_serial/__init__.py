@@ -375,7 +375,7 @@ class _Service:
         """The processes that have a port, in words for people."""
         found: list[str] = []
         for words in self._rows(name) or []:
-            if words.get("standing", "stale") in ("stale", "claim"):
+            if words.get("standing", "stale") in ("stale", "ignored"):
                 continue
             command = re.sub(r"\\(.)", r"\1", words.get("command", "").strip('"'))
             who = ("pid", words.get("pid", "?"), user_name(words.get("uid")), command)
@@ -386,12 +386,12 @@ class _Service:
         return found
 
     def knows_no_lock(self, name: str) -> bool:
-        """Whether the port surely has no lock file. A mere claim is no lock."""
+        """Whether the port surely has no lock file. A lock file that is ignored is no lock."""
         rows = self._rows(name)
         if rows is None or "incomplete" in rows[0]:
             return False
         locks = [row for row in rows if row.get("scheme") in ("uucp", "svr4")]
-        return all(row.get("standing") == "claim" for row in locks)
+        return all(row.get("standing") == "ignored" for row in locks)
 
     def _rows(self, name: str) -> Optional[list[dict[str, str]]]:
         """What the service says of the search, and of each holder; None: it does not say it."""

@@ -7,11 +7,11 @@ use std::process::{Child, ExitStatus};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Instant;
 
-use wrapcmd::Refusal;
+use wrapcmd::StartError;
 use wrapcmd::exit::End;
 
 use super::arguments::{Form, Run};
-use super::locks::{Kept, open, refused, renewal, take, tell_held};
+use super::locks::{Kept, not_started, open, renewal, take, tell_held};
 use crate::error::Error;
 use crate::semaphore::{Guard, Semaphore};
 
@@ -44,8 +44,8 @@ pub(crate) fn run(words: &Run, form: Form, _began: Option<Began>) -> Result<End,
     let end = match command.spawn() {
         Ok(child) => attend(words, child, &guards)?,
         Err(error) => {
-            let refusal = Refusal::Command { program: program.clone(), error };
-            End::Code(refused(&refusal, form))
+            let error = StartError::Command { program: program.clone(), error };
+            End::Code(not_started(&error, form))
         }
     };
     let mut kept = Kept::All;

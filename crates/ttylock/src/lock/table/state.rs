@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use pidlockfile::process::{Machine, ProcessIdentity, Start};
-use pidlockfile::{Claim, Judged, Name, Passage, Pid, Status};
+use pidlockfile::{Judged, Name, NewFile, Passage, Pid, Status};
 
 use super::Stop;
 use super::classify::Busy;
@@ -47,8 +47,8 @@ pub(super) struct State {
 }
 
 /// A lock file with this content.
-pub(super) fn claim(content: &[u8]) -> Claim<'_> {
-    let mut claim = Claim::new(content, TEMPORARY);
+pub(super) fn claim(content: &[u8]) -> NewFile<'_> {
+    let mut claim = NewFile::new(content, TEMPORARY);
     claim.mode = LOCK_MODE;
     claim
 }

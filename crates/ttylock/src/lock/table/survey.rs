@@ -175,7 +175,7 @@ fn holders_by_file(state: &mut State, file: LockFile<'_>, device: &str) -> Vec<H
     let judged = match found {
         Ok(Found::File(judged)) => judged,
         Ok(Found::Obstacle(_)) if counts => return vec![holder],
-        Ok(Found::Obstacle(_)) => return vec![Holder { standing: Standing::Claim, ..holder }],
+        Ok(Found::Obstacle(_)) => return vec![Holder { standing: Standing::Ignored, ..holder }],
         Ok(Found::Nothing) | Err(_) => return Vec::new(),
     };
     let content = Content::parse(judged.content()).ok();
@@ -188,7 +188,7 @@ fn holders_by_file(state: &mut State, file: LockFile<'_>, device: &str) -> Vec<H
     let noted = record.and_then(|it| it.uid);
     holder.standing = match state.classify(name, judged) {
         Ok(_) => Standing::Stale,
-        Err(_) if !counts => Standing::Claim,
+        Err(_) if !counts => Standing::Ignored,
         Err(Busy::Held(_)) => Standing::Alive,
         Err(_) => Standing::Unknown,
     };

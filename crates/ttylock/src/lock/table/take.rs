@@ -4,7 +4,7 @@
 use std::io::ErrorKind;
 
 use pidlockfile::{
-    Attempt, Claim, Found, Given, Judged, Linked, Name, Pid, Published, Status, process,
+    Attempt, Found, Given, Judged, Linked, Name, NewFile, Pid, Published, Status, process,
 };
 
 use super::classify::{Busy, Stale, counts_as_lock};
@@ -198,7 +198,7 @@ fn add(taken: &mut Vec<Taken>, name: &Name, given: Given) {
 /// Where a lock file with another name comes from.
 enum Source<'s> {
     /// It is written for this name alone.
-    Alone(&'s Claim<'s>),
+    Alone(&'s NewFile<'s>),
     /// It is a link to a file that was written before.
     Linked(&'s Linked<'s>),
 }

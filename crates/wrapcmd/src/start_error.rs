@@ -16,9 +16,9 @@ use crate::exit;
 /// Why this process did not become the command.
 #[derive(Debug)]
 #[non_exhaustive]
-pub enum Refusal {
+pub enum StartError {
     /// It was never told to: its caller is gone or has changed its mind.
-    Untold,
+    WrapperEnded,
     /// The command cannot be executed.
     Command {
         /// As it was named.
@@ -28,13 +28,13 @@ pub enum Refusal {
     },
 }
 
-impl Refusal {
-    /// The exit code, as a shell has it: 126 or 127. None for [`Refusal::Untold`], which no shell
+impl StartError {
+    /// The exit code, as a shell has it: 126 or 127. None for [`StartError::WrapperEnded`], which no shell
     /// knows.
     #[must_use]
     pub fn code(&self) -> Option<u8> {
         match self {
-            Self::Untold => None,
+            Self::WrapperEnded => None,
             Self::Command { error, .. } if error.kind() == io::ErrorKind::NotFound => {
                 Some(exit::NOT_FOUND)
             }
@@ -71,7 +71,7 @@ impl Refusal {
 }
 
 /// As a shell says it. Holds the command's name as it was given: clean it for a terminal.
-impl fmt::Display for Refusal {
+impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self::Command { program, error } = self else {
             return f.write_str("the wrapper ended before it started the command");
@@ -92,19 +92,19 @@ mod tests {
 
     #[test]
     fn refusals_are_worded_and_numbered_as_a_shell_does() {
-        let refusal = |program: &str, errno| Refusal::Command {
+        let error = |program: &str, errno| StartError::Command {
             program: program.into(),
             error: io::Error::from_raw_os_error(errno as i32),
         };
         let table = [
-            (refusal("x", Errno::ENOENT), Some(127), "x: command not found"),
-            (refusal("./x", Errno::ENOENT), Some(127), "./x: No such file or directory"),
-            (refusal("x", Errno::EACCES), Some(126), "x: Permission denied"),
-            (refusal("x", Errno::ENOEXEC), Some(126), "x: Exec format error"),
-            (Refusal::Untold, None, "the wrapper ended before it started the command"),
+            (error("x", Errno::ENOENT), Some(127), "x: command not found"),
+            (error("./x", Errno::ENOENT), Some(127), "./x: No such file or directory"),
+            (error("x", Errno::EACCES), Some(126), "x: Permission denied"),
+            (error("x", Errno::ENOEXEC), Some(126), "x: Exec format error"),
+            (StartError::WrapperEnded, None, "the wrapper ended before it started the command"),
         ];
-        for (refusal, code, words) in table {
-            assert_eq!((refusal.code(), refusal.to_string().as_str()), (code, words));
+        for (error, code, words) in table {
+            assert_eq!((error.code(), error.to_string().as_str()), (code, words));
         }
     }
 }
