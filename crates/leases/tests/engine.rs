@@ -701,6 +701,35 @@ mod engine {
         count
     }
 
+    /// What the holder of the only key `k` is called in the view of the key, and in its line of the list of all keys.
+    fn holders_name(engine: &Engine, now: Moment) -> [String; 2] {
+        let view = engine.view(now, Key::new(b"k").unwrap(), 0..1, 0..0).unwrap();
+        let mut listed = String::new();
+        let done = engine.look_over(now, &mut Cursor::default(), 100, |line| {
+            listed.push_str(line.owner_name.unwrap_or_default());
+            ControlFlow::Continue(())
+        });
+        assert_eq!(done, Progress::Done);
+        let label = view.holders.into_iter().find_map(|holder| holder.label);
+        [label.map(|label| label.name.to_string()).unwrap_or_default(), listed]
+    }
+
+    /// A hold that has no connection keeps the name that it was granted to; one that has a connection has its name.
+    #[test]
+    fn a_hold_whose_connection_has_ended_keeps_its_name() {
+        let mut engine = engine();
+        let conn = engine.connect(1);
+        engine.introduce(conn, &label("nightly", ""));
+        let grant = granted(acquire(&mut engine, at(0), conn, "k", 1, 33));
+        assert_eq!(holders_name(&engine, at(0)), ["nightly", "nightly"]);
+        engine.disconnect(at(1), conn, AutoRelease::Off);
+        assert_eq!(holders_name(&engine, at(1)), ["nightly", "nightly"]);
+        let unnamed = engine.connect(2);
+        renew(&mut engine, at(2), unnamed, "k", grant.token);
+        renew(&mut engine, at(3), unnamed, "k", grant.token);
+        assert_eq!(holders_name(&engine, at(3)), ["", ""]);
+    }
+
     fn seen(engine: &Engine) -> Option<(u32, u64, String)> {
         let sight = engine.sight(at(0), Key::new(b"k").unwrap())?;
         let value = sight.label.map(|label| label.value.to_string()).unwrap_or_default();
@@ -825,6 +854,7 @@ mod engine {
         assert_eq!((view.held, view.holders[0].left_micros), (1, Some(kept.left_micros)));
         assert!(view.holders[0].is_reader);
         assert_eq!(second.sight(at(7), key).unwrap().label.as_deref(), kept.label.as_ref());
+        assert_eq!(holders_name(&second, at(7)), ["al", "al"]);
         let other = second.connect(1);
         renew(&mut second, at(7), other, "k", grant.token);
 

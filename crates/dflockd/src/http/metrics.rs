@@ -60,7 +60,7 @@ pub(super) fn text(numbers: &Numbers, http: &HttpNumbers) -> String {
         counter connections_accepted_total "Connections accepted." one(tallies.accepted);
         counter connections_turned_away_total "Connections closed at once because of a cap." one(tallies.turned_away);
         counter protocol_errors_total "Frames refused and connections ended, by the code in the log." faults(tallies);
-        counter auth_failures_total "Lock clients that did not show the secret." one(tallies.auth_failures);
+        counter auth_failures_total "Clients of both ports that did not show the secret." one(tallies.auth_failures);
         counter tls_failures_total "TLS handshakes of lock clients that failed." one(tallies.tls_failures);
         counter write_timeouts_total "Connections dropped because they did not read." one(tallies.write_timeouts);
         counter gone_while_waiting_total "Waiting connections whose peer went away." one(tallies.gone_while_waiting);

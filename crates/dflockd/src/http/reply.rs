@@ -77,12 +77,26 @@ impl Fault {
 
     fn body(self) -> String {
         let word = self.answer().1;
-        let detail = if let Self::Invalid(detail) = self {
-            format!(",\"detail\":\"{detail}\"")
-        } else {
-            String::new()
-        };
-        format!("{{\"error\":\"{word}\"{detail}}}")
+        let detail = self.detail().map(|detail| format!(",\"detail\":\"{detail}\""));
+        format!("{{\"error\":\"{word}\"{}}}", detail.unwrap_or_default())
+    }
+
+    /// What is wrong, for people, if the word does not say it.
+    const fn detail(self) -> Option<&'static str> {
+        Some(match self {
+            Self::Invalid(detail) => detail,
+            Self::BadRequest => "the query or a header is not valid",
+            Self::NotFound => "no such path; a slash in a key is written %2F",
+            Self::BodyRefused => "this request takes no body, or at most 4096 bytes",
+            Self::WrongHost => "the name in the address must be localhost or an IP address",
+            Self::WrongOrigin => "--http-cors-allowed-origins does not name this page's origin",
+            Self::Unauthorized | Self::NoAdmin | Self::WrongMethod(_) | Self::NeedsTls => {
+                return None;
+            }
+            Self::Refused(_) | Self::ClientCanceled | Self::SessionGone => return None,
+            Self::MaxSessions | Self::MaxSessionsPerAddress | Self::RateLimited => return None,
+            Self::StoreAway => return None,
+        })
     }
 }
 

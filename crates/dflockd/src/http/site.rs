@@ -24,6 +24,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use tokio::time::timeout;
+use tracing::field::display;
 
 /// What is served, for programs that make clients.
 const OPEN_API: &str = include_str!("openapi.json");
@@ -112,7 +113,12 @@ impl Site {
             Ok(response) => response,
             Err(fault) => {
                 if fault == Fault::Unauthorized {
-                    tokio::time::sleep(self.handle.penalty()).await;
+                    let due = self.handle.refuse_secret();
+                    let micros = due.micros_since(self.handle.now());
+                    tokio::time::sleep(Duration::from_micros(micros)).await;
+                    // After the delay, so that a flood of guesses does not fill the log.
+                    let address = caller.address.map(display);
+                    tracing::warn!(address, "auth failed on the HTTP port");
                 }
                 reply::fault(fault)
             }

@@ -534,11 +534,8 @@ impl Connection {
                 self.output.extend_from_slice(wire::status::ERROR);
             }
             End::Fault(_) | End::Refused => {
-                self.shared.core().tallies.auth_failures += 1;
                 tracing::warn!(peer = %self.peer, conn_id = self.serial, "auth failed");
-                // The answer is delayed, so that guessing is slow.
-                let now = self.shared.now();
-                let due = self.shared.core().penalties.next(now);
+                let due = self.shared.refuse_secret();
                 let never = |_: &mut Self, _: &mut Context<'_>| Poll::<()>::Pending;
                 if self.wait_until(due, never).await.is_err() {
                     return;

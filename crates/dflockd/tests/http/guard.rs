@@ -66,6 +66,9 @@ fn guessing_by_http_is_slow() {
     for answer in answers {
         assert_eq!((answer.status, answer.text()), (401, "{\"error\":\"unauthorized\"}"));
     }
+    site.daemon.logged("level=WARN msg=\"auth failed on the HTTP port\" address=127.0.0.1");
+    let numbers = site.ask("GET", "/metrics", "Authorization: Bearer sesame-open\r\n");
+    assert!(numbers.text().contains("\ndflockd_auth_failures_total 3\n"), "{}", numbers.text());
 }
 
 #[test]

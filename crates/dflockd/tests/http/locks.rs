@@ -417,6 +417,34 @@ fn who_has_a_key_and_who_waits() {
     drop(waiting);
 }
 
+/// People see the name of a hold that belongs to no session, too.
+#[test]
+fn a_hold_without_a_session_has_its_name() {
+    let site = Site::start(&[]);
+    let body = r#"{"acquire_timeout_s":0}"#;
+    site.post("/v1/locks/k?session=none", "X-Dflockd-Name: nightly at web1\r\n", body);
+    for path in ["/v1/locks/k", "/v1/holders"] {
+        let seen = site.get(path).json().to_string();
+        assert!(seen.contains("\"name\":\"nightly at web1\""), "{path}: {seen}");
+    }
+}
+
+/// What people read in an answer that refuses, where the word alone says too little.
+#[rstest]
+#[case("/v1/locks/a/b?session=none", "{}", "not_found", "%2F")]
+#[case("/v1/sessions", "{}", "body_refused", "takes no body")]
+#[case("/v1/locks/k?sesion=none", r#"{"acquire_timeout_s":0}"#, "bad_request", "query")]
+fn a_refusal_says_what_is_wrong(
+    #[case] path: &str,
+    #[case] body: &str,
+    #[case] word: &str,
+    #[case] detail: &str,
+) {
+    let refused = Site::start(&[]).post(path, "", body).json();
+    assert_eq!(refused["error"], word);
+    assert!(refused["detail"].as_str().unwrap().contains(detail), "{refused}");
+}
+
 #[test]
 fn a_key_is_watched() {
     let site = Site::start(&[]);

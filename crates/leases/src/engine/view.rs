@@ -75,7 +75,7 @@ pub struct Party {
     pub serial: u64,
     /// The connection; `None` if it has ended and its hold has stayed.
     pub conn: Option<ConnId>,
-    /// What that connection is called now.
+    /// What that connection is called now; after its end, what it was called at the grant.
     pub label: Option<Arc<Label>>,
     /// Microseconds since it began to hold or wait.
     pub since_micros: u64,
@@ -141,7 +141,7 @@ impl Engine {
             Party {
                 serial: holder.serial,
                 conn: holder.standing.owner.map(|conn| state.conn_id(conn)),
-                label: holder.standing.owner.and_then(|conn| state.conns[conn].label.clone()),
+                label: label_of(state, holder).cloned(),
                 since_micros: now.micros_since(holder.since),
                 left_micros: Some(holder.left_micros(now)),
                 is_reader: entry.shared,
@@ -191,9 +191,16 @@ impl Engine {
     }
 }
 
+/// What a holder is called: the label of its connection, or, if no connection owns the hold, the label that its
+/// connection had at the grant.
+fn label_of<'a>(state: &'a State, holder: &'a Holder) -> Option<&'a Arc<Label>> {
+    let owner = holder.standing.owner;
+    owner.map_or(holder.label.as_ref(), |conn| state.conns[conn].label.as_ref())
+}
+
 fn line<'a>(state: &'a State, now: Moment, entry: &'a KeyEntry) -> KeyLine<'a> {
     let latest = entry.holders.last().map(|id| &state.holders[id]);
-    let label = latest.and_then(|holder| state.conns[holder.standing.owner?].label.as_deref());
+    let label = latest.and_then(|holder| label_of(state, holder));
     KeyLine {
         name: &entry.name,
         limit: entry.limit.count(),

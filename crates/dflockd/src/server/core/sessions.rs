@@ -118,7 +118,8 @@ impl Core {
         let (most, each) = (settings.http.max_sessions, settings.http.max_sessions_per_address);
         self.connections.room_for(Kind::Session, address, most, each)?;
         let (conn, serial) = self.seat(Kind::Session, address);
-        tracing::debug!(?address, conn_id = serial, "session opened");
+        let address = address.map(tracing::field::display);
+        tracing::debug!(address, conn_id = serial, "session opened");
         let id = SessionId(mint::random());
         self.sessions.add(now, id, conn);
         self.rearm();

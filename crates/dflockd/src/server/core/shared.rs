@@ -203,10 +203,13 @@ impl Shared {
         self.core().draining
     }
 
-    /// How long a client that has just shown a wrong secret has to wait for the answer.
-    pub(crate) fn penalty(&self) -> Duration {
+    /// Counts a client that has just shown a wrong secret, or none; when it may get its answer, so that guessing is
+    /// slow.
+    pub(crate) fn refuse_secret(&self) -> Moment {
         let now = self.now();
-        Duration::from_micros(self.core().penalties.next(now).micros_since(now))
+        let mut core = self.core();
+        core.tallies.auth_failures += 1;
+        core.penalties.next(now)
     }
 
     /// Takes away the holds that a key has now; returns their number. Others are served in between.
