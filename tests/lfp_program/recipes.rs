@@ -157,3 +157,107 @@ fn the_right_of_uucp() {
     }
     assert_eq!(bench.shell(User::Uucp, "test -w /run/lfpd").code(), 0);
 }
+
+/// The block of a page behind `<!-- run: NAME -->`.
+fn block(page: &str, name: &str) -> String {
+    let page = shipped(page);
+    let (_, rest) = page.split_once(&format!("<!-- run: {name} -->\n\n")).expect(name);
+    let lines = rest.lines().take_while(|line| line.is_empty() || line.starts_with("    "));
+    lines.map(|line| line.strip_prefix("    ").unwrap_or_default().to_owned() + "\n").collect()
+}
+
+/// The capabilities that containers have by default, without that to see open files of others.
+/// Source: the list in the documentation of `docker run`.
+const OF_CONTAINERS: &str = "-all,+chown,+dac_override,+fowner,+fsetid,+kill,+setgid,+setuid,+setpcap,\
+    +net_bind_service,+net_raw,+sys_chroot,+mknod,+audit_write,+setfcap";
+
+/// What a program beside the add-on does with the radio, what the container was given, and whether the add-on starts its
+/// program. Home Assistant's own container has all capabilities.
+#[rstest]
+#[case::nobody("true", &[], ",+sys_ptrace", true)]
+#[case::locked("exec flock /dev/ttyUSB0 -c 'echo ready; sleep 1000'", &[], "", false)]
+#[case::open("exec sh -c 'echo ready; sleep 1000' <>/dev/ttyUSB0", &[], ",+sys_ptrace", false)]
+#[case::open_unseen("exec sh -c 'echo ready; sleep 1000' <>/dev/ttyUSB0", &[], "", true)]
+#[case::locked_outside(
+    "exec flock /dev/ttyUSB0 -c 'echo ready; sleep 1000'",
+    &["unshare", "--pid", "--fork", "--mount-proc"],
+    ",+sys_ptrace",
+    true
+)]
+#[ignore = "needs namespaces: tests/run"]
+fn an_add_on_of_home_assistant_asks_first(
+    #[case] other: &str,
+    #[case] unshare: &[&str],
+    #[case] capability: &str,
+    #[case] starts: bool,
+) {
+    let config = block("docs/recipes.md", "addon-config");
+    for line in ["host_pid: true", "privileged: [SYS_PTRACE]", "apparmor: false", "uart: true"] {
+        assert!(config.lines().any(|it| it == line), "{line}");
+    }
+    let layout = Sandbox::layout().port("ttyUSB0").lock_dir("1777", "root:root");
+    let bench = Bench::of(layout.link("serial/by-id/usb-RADIO-if00", "../../ttyUSB0"));
+    let other = (other != "true").then(|| bench.ready(User::Root, other));
+    bench.write("/tmp/run.sh", block("docs/recipes.md", "addon"), 0o755);
+    bench.write("/tmp/my-radio-program", "#!/bin/sh\necho started $1\n", 0o755);
+    let dropped = format!("{OF_CONTAINERS}{capability}");
+    let set = ["setpriv", "--bounding-set", &dropped, "env", "PATH=/run/test:/tmp:/usr/bin:/bin"];
+    let words = [unshare, &set, &["/tmp/run.sh"]].concat();
+    let end = bench.command(words[0]).args(&words[1..]).no_input().run();
+    assert_eq!(end.code(), i32::from(!starts), "{end}");
+    assert_eq!(end.said("started /dev/serial/by-id/usb-RADIO-if00"), starts, "{end}");
+    if let (Some(other), false) = (&other, starts) {
+        assert!(end.said(&other.pid().to_string()), "{end}");
+    }
+}
+
+/// Six jobs on three boards, as docs/dflock.md has it, and Bob, who has not heard of the lock server.
+#[test]
+#[ignore = "needs namespaces: tests/run"]
+fn each_of_six_jobs_has_a_board_and_its_port() {
+    let boards = ["b1", "b2", "b3"];
+    let mut layout = Sandbox::layout().lock_dir("1777", "root:root");
+    for (number, board) in boards.iter().enumerate() {
+        let port = format!("ttyUSB{number}");
+        layout =
+            layout.port(&port).link(&format!("serial/by-id/{board}"), &format!("../../{port}"));
+    }
+    let layout = layout
+        .bring("dflock", testbed::program("dflock", "dflock", &["cli"]))
+        .bring("dflockd", testbed::program("dflockd", "dflockd", &[]));
+    let bench = Bench::of(layout);
+    let flash = "#!/bin/sh
+        mkdir /tmp/on.$1 || exit
+        lfp who -q /dev/serial/by-id/$1 && echo $1 >>/tmp/log
+        until [ -e /tmp/go ]; do sleep 0.05; done
+        rmdir /tmp/on.$1\n";
+    bench.write("/tmp/flash-and-test", flash, 0o755);
+    let recipe = block("docs/dflock.md", "boards");
+    let script = format!(
+        "PATH=$PATH:/tmp
+         dflockd 2>/dev/null & server=$!
+         until dflock ping >/dev/null 2>&1; do sleep 0.05; done
+         for job in 1 2 3 4 5 6; do ({recipe}) & jobs=\"$jobs $!\"; done
+         for job in $jobs; do wait $job || echo failed; done
+         kill $server"
+    );
+    let jobs = bench.typed(User::Alice, &script).no_input().spawn();
+    let log = || String::from_utf8(bench.read("/tmp/log").unwrap_or_default()).unwrap();
+    bench.wait_for("three jobs", || log().lines().count() == 3);
+    for port in ["ttyUSB0", "ttyUSB1", "ttyUSB2"] {
+        let bob = format!("lfp run -E 9 {port} -- true");
+        bench.typed(User::Bob, &bob).no_input().run().expect(9);
+    }
+    bench.write("/tmp/go", "", 0o644);
+    let end = jobs.wait(LIMIT).expect(0);
+    assert!(!end.said("failed"), "{end}");
+    let log = log();
+    let (first, later) = log.split_at(9);
+    for (jobs, all) in [(first, true), (later, false)] {
+        let mut had: Vec<&str> = jobs.lines().collect();
+        assert_eq!(had.len(), 3, "{log}");
+        had.sort_unstable();
+        assert!(!all || had == boards, "{log}");
+    }
+    bench.assert_free();
+}

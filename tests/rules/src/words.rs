@@ -28,6 +28,7 @@ const ELSEWHERE: &[&str] = &[
     "locks_start",
     "no_run",
     "openPort",
+    "pg_advisory_lock", // its sister, which does not wait, is
     "seq_read_iter",
     "src/lfd/",
     "vVERSION",

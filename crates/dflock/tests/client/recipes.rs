@@ -1,61 +1,11 @@
 //! The recipes of the guide, as they stand there, each in a network of its own, with a server on
 //! the port that clients look for.
 
-use crate::program::{End, apart, run};
+use crate::kitchen::{HTTP_SERVER, Kitchen, block, recipe};
+use crate::program::End;
 use rstest::rstest;
 use std::fs;
 use std::path::Path;
-
-/// The block of docs/dflock.md behind `<!-- run: NAME -->`, as one would copy it.
-pub(crate) fn recipe(name: &str) -> String {
-    block("dflock.md", name)
-}
-
-/// The same of another page.
-fn block(page: &str, name: &str) -> String {
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(page);
-    let page = fs::read_to_string(page).unwrap();
-    let (_, rest) = page.split_once(&format!("<!-- run: {name} -->\n\n")).expect(name);
-    let lines = rest.lines().take_while(|line| line.is_empty() || line.starts_with("    "));
-    lines.map(|line| line.strip_prefix("    ").unwrap_or_default().to_owned() + "\n").collect()
-}
-
-/// A directory to be in, with programs that the recipes run.
-struct Kitchen(tempfile::TempDir);
-
-impl Kitchen {
-    fn new(programs: &[(&str, &str)]) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        for (name, script) in programs {
-            let file = dir.path().join(name);
-            testbed::script(&file, &format!("#!/bin/sh\n{script}\n"));
-        }
-        Self(dir)
-    }
-
-    /// Runs a script there, with a server unless it brings its own.
-    fn cook(&self, script: &str) -> End {
-        let server = if script.contains("dflockd --tls") {
-            ""
-        } else {
-            "dflockd 2>/dev/null & until dflock ping >/dev/null 2>&1; do sleep 0.05; done\n"
-        };
-        self.boil(&format!("{server}{script}"))
-    }
-
-    /// Runs a script there, with what it starts.
-    fn boil(&self, script: &str) -> End {
-        let script = format!("set -u; ip link set lo up\n{script}");
-        let mut command = apart(&script, &[self.0.path()]);
-        command.current_dir(self.0.path());
-        run(command.env("PYTHONPATH", testbed::peer("dflockd-client-2.1.1", "")))
-    }
-
-    fn lines(&self, file: &str) -> Vec<String> {
-        let text = fs::read_to_string(self.0.path().join(file)).unwrap_or_default();
-        text.lines().map(str::to_owned).collect()
-    }
-}
 
 /// The first commands of docs/dflock.md, with stand-ins for the programs that they run.
 #[test]
@@ -128,10 +78,6 @@ fn shape(text: &str) -> String {
     shape
 }
 
-/// A server with its HTTP port, where the recipes look for it.
-const HTTP_SERVER: &str = "dflockd --http-port 6389 2>/dev/null &
-    until curl -fs localhost:6389/ready >/dev/null; do sleep 0.05; done\n";
-
 #[test]
 #[ignore = "needs root: tests/run"]
 fn one_curl_in_a_cron_line() {
@@ -151,7 +97,7 @@ fn a_script_that_takes_turns_by_curl() {
     let text = block("recipes.md", "curl-script").replace("locks.example", "localhost");
     let count = "echo begin >>log; sleep 0.2; echo end >>log";
     let kitchen = Kitchen::new(&[("count-stock", count)]);
-    fs::write(kitchen.0.path().join("script"), text).unwrap();
+    fs::write(kitchen.path().join("script"), text).unwrap();
     let end = kitchen.boil(&format!(
         "{HTTP_SERVER}for i in 1 2 3; do sh script & jobs=\"${{jobs-}} $!\"; done; wait $jobs\n"
     ));
@@ -192,7 +138,7 @@ fn at_most_three_of_ten_jobs_run_at_once() {
         "mkdir in.$1; ls -d in.* | wc -l >>counts; sleep 0.3; rmdir in.$1",
     )]);
     for file in &files {
-        fs::write(kitchen.0.path().join(file), "").unwrap();
+        fs::write(kitchen.path().join(file), "").unwrap();
     }
     // `wait` would wait for the server as well.
     let script =
@@ -201,33 +147,6 @@ fn at_most_three_of_ten_jobs_run_at_once() {
     let counts = kitchen.lines("counts");
     assert_eq!(counts.len(), 10, "{end:?}");
     assert!(counts.iter().all(|count| ["1", "2", "3"].contains(&count.as_str())), "{counts:?}");
-}
-
-/// `lfp` stands for the program, which is tested by itself.
-#[test]
-#[ignore = "needs root: tests/run"]
-fn each_of_seven_jobs_has_a_board() {
-    let job = "mkdir $1 || echo two >>bad; echo $1 >>boards; sleep 0.2; rmdir $1";
-    let kitchen = Kitchen::new(&[
-        ("lfp", "[ $1 = run ] && [ $3 = -- ] && echo $2 >>ports; shift 3; exec \"$@\""),
-        ("flash-and-test", job),
-    ]);
-    let jobs = format!("for job in 1 2 3 4 5 6 7; do (\n{}) & done\n", recipe("boards"));
-    let end = kitchen.cook(
-        &(jobs
-            + "until [ $(wc -l <boards) = 7 ] && [ ! -e b1 ] && [ ! -e b2 ]; do sleep 0.1; done"),
-    );
-    let (mut boards, mut ports) = (kitchen.lines("boards"), kitchen.lines("ports"));
-    assert_eq!((boards.len(), kitchen.lines("bad").len()), (7, 0), "{end:?}");
-    for list in [&mut boards, &mut ports] {
-        list.sort_unstable();
-        list.dedup();
-    }
-    assert_eq!(boards, ["b1", "b2", "b3"]);
-    assert_eq!(
-        ports,
-        boards.iter().map(|board| format!("/dev/serial/by-id/{board}")).collect::<Vec<_>>()
-    );
 }
 
 /// The leader's dflock is killed, and its daemon with it; the other host takes over.
@@ -254,7 +173,7 @@ fn a_leader_is_followed_by_another() {
 fn unit_under_systemd(patience: &str, script: &str) -> End {
     let own = Path::new(env!("CARGO_BIN_EXE_dflock"));
     let kitchen = Kitchen::new(&[("scheduler", "echo $$ >>leaders; exec sleep 1000")]);
-    let place = kitchen.0.path();
+    let place = kitchen.path();
     let dflock = format!("{} --patience {patience} run", own.display());
     let text = recipe("leader");
     for (written, times) in

@@ -80,7 +80,7 @@ fn the_recipe_finds_the_leader() {
     };
     script("my-service", "exec sleep 1000");
     script("reload-proxy", "echo \"$1\" >>\"${0%/*}/said\"");
-    let recipe = crate::recipes::recipe("watch");
+    let recipe = crate::kitchen::recipe("watch");
     let running =
         start(&mut shell(&daemon, &format!("PATH={}:$PATH\n{recipe}", place.path().display())));
     let said = || std::fs::read_to_string(place.path().join("said")).unwrap_or_default();
