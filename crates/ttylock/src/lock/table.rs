@@ -36,6 +36,8 @@ mod take;
 
 #[cfg(test)]
 mod taking_tests;
+#[cfg(test)]
+mod tests;
 
 use state::{State, TEMPORARY};
 
