@@ -196,6 +196,12 @@ class Restarts(unittest.TestCase):
             dflock.Client(servers=self.server.address, patience=0.5).lock("k").acquire()
         self.assertIn(f"cannot connect to {self.server.address}", str(away.exception))
 
+    def test_a_server_without_tls_is_named(self) -> None:
+        with self.assertRaises(dflock.Unreachable) as away:
+            dflock.Client(servers=self.server.address, tls=True, patience=0.5).lock("k", timeout=0).acquire()
+        self.assertIn(f"cannot connect to {self.server.address}: ", str(away.exception))
+        self.assertIn("TLS", str(away.exception))
+
 
 class Several(unittest.TestCase):
     def enter(self, manager: Any) -> Any:

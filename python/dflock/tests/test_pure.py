@@ -170,7 +170,7 @@ class Settings(unittest.TestCase):
             ({"auth_token_file": self.file}, {"DFLOCK_AUTH_TOKEN": "x"}, ["127.0.0.1:6388"], False, b"of a file"),
         ):
             with self.subTest(given=given, environment=environment):
-                made = _settings.settings(**given, environment=environment)  # type: ignore[arg-type]
+                made = _settings.settings(**given, environment=environment)
                 self.assertEqual([str(it) for it in made.servers], servers)
                 self.assertEqual((made.is_one_service, made.secret), (is_one, secret))
 
@@ -204,14 +204,18 @@ class Settings(unittest.TestCase):
             ({"reclaim": -1}, {}),
         ):
             with self.subTest(given=given), self.assertRaises(dflock.SettingsError):
-                _settings.settings(**given, environment=environment)  # type: ignore[arg-type]
+                _settings.settings(**given, environment=environment)
+
+    def test_a_setting_that_does_not_exist(self) -> None:
+        with self.assertRaisesRegex(TypeError, "no setting 'server'"):
+            dflock.Client(server="a")  # type: ignore[call-arg]
 
     def test_tls(self) -> None:
         self.assertIsNone(_settings.settings(environment={}).tls)
         context = ssl.create_default_context()
         self.assertIs(_settings.settings(tls=context, environment={}).tls, context)
         for given in ({"tls": True}, {"tls_ca": TLS / "ca.pem"}, {"tls_name": "locks"}):
-            made = _settings.settings(**given, environment={})  # type: ignore[arg-type]
+            made = _settings.settings(**given, environment={})
             assert made.tls is not None
             self.assertTrue(made.tls.check_hostname)
 
@@ -233,7 +237,7 @@ class Times(unittest.TestCase):
             (9, {"margin": 100.0}, 3.0, 109.0, 106.0),
         ):
             with self.subTest(ttl=ttl, given=given):
-                it = self.schedule(ttl, **given)  # type: ignore[arg-type]
+                it = self.schedule(ttl, **given)
                 self.assertAlmostEqual(it.renewal_interval, interval)
                 self.assertAlmostEqual(it.renew_at, 100 + interval)
                 self.assertEqual((it.until, it.given_up_at), (until, given_up))
@@ -260,7 +264,7 @@ class Times(unittest.TestCase):
         # One that is refused at once was not in line.
         self.assertFalse(patience.was_in_line(away, 99.95, 200.0, 100.0))
         self.assertTrue(patience.was_in_line(away, 99.0, 200.0, 100.0))
-        self.assertFalse(_timing.Patience(100.0).was_in_line(_wire.refused("error_not_leader x"), 2, 200, 2))  # type: ignore[arg-type]
+        self.assertFalse(_timing.Patience(100.0).was_in_line(_wire.refused("error_not_leader x"), 2, 200, 2))
 
     def test_parts_of_a_second(self) -> None:
         self.assertEqual([_wire.whole_seconds(time, "t") for time in (0, 0.001, 1, 1.5, 2_147_483_647)], [0, 1, 1, 2, 2_147_483_647])

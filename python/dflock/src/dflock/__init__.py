@@ -74,7 +74,7 @@ def lock(
     value: Optional[str] = None,
     on_lost: Optional[OnLost] = None,
 ) -> Lock:
-    """`Client.lock` of the servers that the environment names."""
+    """`Client.lock` of the servers that the environment names; see there for arguments and errors."""
     return default().lock(key, timeout, ttl=ttl, shared=shared, limit=limit, name=name, value=value, on_lost=on_lost)
 
 
@@ -88,22 +88,22 @@ def locks(
     value: Optional[str] = None,
     on_lost: Optional[OnLost] = None,
 ) -> Locks:
-    """`Client.locks` of the servers that the environment names."""
+    """`Client.locks` of the servers that the environment names; see there for arguments and errors."""
     return default().locks(
         *keys, timeout=timeout, ttl=ttl, shared=shared, limit=limit, name=name, value=value, on_lost=on_lost
     )
 
 
 def watch(key: "str | bytes") -> Watch:
-    """`Client.watch` of the servers that the environment names."""
+    """`Client.watch` of the servers that the environment names; see there for arguments and errors."""
     return default().watch(key)
 
 
 def stats(key: "Optional[str | bytes]" = None) -> Dict[str, Any]:
-    """`Client.stats` of the servers that the environment names."""
+    """`Client.stats` of the servers that the environment names; see there for arguments and errors."""
     return default().stats(key)
 
 
 def ping() -> Dict[str, float]:
-    """`Client.ping` of the servers that the environment names."""
+    """`Client.ping` of the servers that the environment names; see there for arguments and errors."""
     return default().ping()

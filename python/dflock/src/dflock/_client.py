@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from . import _claims, _route, _wire
 from ._claims import Claim
@@ -14,9 +14,12 @@ from ._engine import Engine
 from ._errors import Busy, Error, LeaseLost, Loss, NotHeld, NotSupported
 from ._route import Route, outlast
 from ._session import Hold, Wanted
-from ._settings import Settings, settings
+from ._settings import Given, Settings, settings
 from ._timing import RENEWALS_PER_LEASE, Patience
 from ._wire import MAX_TIME, Holder, Kind
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 #: A watched server is asked again after this time in seconds at the latest, so that one that is gone is noticed.
 MOST_WATCH = 20.0
@@ -38,7 +41,7 @@ class Terms:
 class BaseClient:
     """The settings, and how claims are made of arguments."""
 
-    def __init__(self, **given: Any) -> None:
+    def __init__(self, **given: Unpack[Given]) -> None:
         self._settings = settings(**given)
 
     def _claim(

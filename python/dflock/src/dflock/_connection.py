@@ -352,8 +352,9 @@ async def open_connection(address: Address, settings: Settings) -> Connection:
             connection.close()
         if connection is None or not connection.is_made:
             sock.close()
-        if isinstance(error, Permanent):
-            raise Permanent(f"cannot connect to {address}: {error}") from error
+        if isinstance(error, Unreachable) and not isinstance(error, Silent):
+            kind = Permanent if isinstance(error, Permanent) else Unreachable
+            raise kind(f"cannot connect to {address}: {error}") from error
         raise
 
 

@@ -8,7 +8,7 @@ import ssl
 import sys
 import zlib
 from dataclasses import dataclass
-from typing import List, Mapping, Optional, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, List, Mapping, Optional, Sequence, Tuple, TypedDict, Union
 
 from ._errors import SettingsError
 from ._wire import checked_value
@@ -17,6 +17,10 @@ try:
     import pwd
 except ImportError:  # Only Unix has it.
     pwd = None  # type: ignore[assignment]
+
+if TYPE_CHECKING:
+    # Type checkers know it without the package; Python has it since 3.11.
+    from typing_extensions import Unpack
 
 #: The default port of all dflockd clients.
 DEFAULT_PORT = 6388
@@ -128,30 +132,40 @@ def _user() -> str:
         return "user"
 
 
-def settings(
-    servers: "Optional[str | Sequence[str]]" = None,
-    any_of: "Optional[str | Sequence[str]]" = None,
-    auth_token: "Optional[str | bytes]" = None,
-    auth_token_file: Optional[Path] = None,
-    name: Optional[str] = None,
-    value: Optional[str] = None,
-    trust_fences: Optional[bool] = None,
-    tls: "Union[bool, ssl.SSLContext]" = False,
-    tls_ca: Optional[Path] = None,
-    tls_name: Optional[str] = None,
-    patience: float = 10.0,
-    read_timeout: float = 23.0,
-    reclaim: Optional[float] = None,
-    margin: float = 0.0,
-    environment: Optional[Mapping[str, str]] = None,
-) -> Settings:
-    """Completes what was said by the environment. An empty variable counts as unset."""
+class Given(TypedDict, total=False):
+    """What a client may be given: see `dflock.Client`."""
+
+    servers: str | Sequence[str] | None
+    any_of: str | Sequence[str] | None
+    auth_token: str | bytes | None
+    auth_token_file: Path | None
+    name: str | None
+    value: str | None
+    trust_fences: bool | None
+    tls: bool | ssl.SSLContext
+    tls_ca: Path | None
+    tls_name: str | None
+    patience: float
+    read_timeout: float
+    reclaim: float | None
+    margin: float
+
+
+def settings(environment: Optional[Mapping[str, str]] = None, **given: Unpack[Given]) -> Settings:
+    """Completes what was given by the environment. An empty variable counts as unset."""
+    unknown = given.keys() - Given.__annotations__.keys()
+    if unknown:
+        raise TypeError(f"a client has no setting {min(unknown)!r}; help(dflock.Client) names all")
     variables = {name: text for name, text in (os.environ if environment is None else environment).items() if text}
-    addresses, is_one_service = _servers(servers, any_of, variables)
+    addresses, is_one_service = _servers(given.get("servers"), given.get("any_of"), variables)
+    value = given.get("value")
     if value is not None:
         checked_value(value)
+    trust_fences = given.get("trust_fences")
     if trust_fences is None:
         trust_fences = variables.get("DFLOCK_TRUST_FENCES", "0").lower() not in ("0", "n", "no", "f", "off", "false")
+    patience, read_timeout = given.get("patience", 10.0), given.get("read_timeout", 23.0)
+    reclaim, margin = given.get("reclaim"), given.get("margin", 0.0)
     for what, time, least in (("patience", patience, 0.001), ("read_timeout", read_timeout, 0.001), ("margin", margin, 0)):
         if not least <= time <= 2_147_483_647:
             raise SettingsError(f"{what} must be a number of seconds, not {time}")
@@ -160,12 +174,12 @@ def settings(
     return Settings(
         servers=addresses,
         is_one_service=is_one_service,
-        secret=_secret(auth_token, auth_token_file, variables),
-        name=name,
+        secret=_secret(given.get("auth_token"), given.get("auth_token_file"), variables),
+        name=given.get("name"),
         value=value,
         trust_fences=trust_fences,
-        tls=_tls(tls, tls_ca, tls_name),
-        tls_name=tls_name,
+        tls=_tls(given.get("tls", False), given.get("tls_ca"), given.get("tls_name")),
+        tls_name=given.get("tls_name"),
         patience=patience,
         read_timeout=read_timeout,
         reclaim=reclaim,
