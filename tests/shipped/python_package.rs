@@ -439,7 +439,7 @@ fn the_package_is_typed_and_its_wheel_is_valid(#[case] package: &str) {
         python3 -m mypy --strict src
         pip() { python3 -m pip \"$@\" --quiet --no-deps --disable-pip-version-check; }
         pip wheel -w .. .
-        pip install --root-user-action ignore --target ../backend 'setuptools>=77'
+        pip install --root-user-action ignore --target ../backend 'setuptools>=77' 'packaging>=24.2'
         PYTHONPATH=../backend python3 -c 'from setuptools import build_meta; build_meta.build_sdist(\"..\")'
         python3 -m twine check --strict ../*.whl ../*.tar.gz
         python3 -m zipfile -l ../*.whl";

@@ -200,7 +200,8 @@ fn holders_by_file(state: &mut State, file: LockFile<'_>, device: &str) -> Vec<H
     let is_stale = holder.standing == Standing::Stale;
     let mut found = vec![holder];
     if is_stale {
-        match state.flocker(place, seen, None) {
+        // This process locks a stale file for a moment while it judges it for a waiting client.
+        match state.flocker(place, seen, Some(Pid::this())) {
             // Nothing is known of a holder that may be there.
             Ok(Flocker::Counts(FlockHolder::Unseen) | Flocker::Ignored(_) | Flocker::Nobody)
             | Err(_) => {}
