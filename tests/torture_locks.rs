@@ -163,6 +163,13 @@ fn lock_file(port: &str) -> PathBuf {
     PathBuf::from(format!("/run/lock/LCK..{port}"))
 }
 
+/// The records of locks that have this name.
+fn records_with(name: &str) -> Vec<PathBuf> {
+    let entries = fs::read_dir("/run/lfpd").into_iter().flatten().flatten();
+    let texts = entries.filter_map(|entry| fs::read_link(entry.path()).ok());
+    texts.filter(|text| text.to_string_lossy().contains(name)).collect()
+}
+
 /// The process that a lock file names, by its number here.
 fn named(file: &Path) -> Option<u32> {
     fs::read_to_string(file).ok()?.trim().parse().ok()
@@ -361,7 +368,7 @@ impl Taker {
             self.is_inside,
             std::process::id(),
             fs::read_to_string(format!("/run/lock/../lock/{name}")),
-            fs::read_link(format!("/run/lfpd/{name}")),
+            records_with(&name),
         );
         // Standard error of some is nobody's.
         let mut how = OpenOptions::new();

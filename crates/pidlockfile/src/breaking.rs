@@ -110,7 +110,7 @@ impl Directory {
         prefix: impl AsRef<OsStr>,
     ) -> Result<Attempt, Error> {
         let held = self.hold(name, &mut judged)?;
-        let remove = || match remove_held(self, name, &judged, || {})? {
+        let remove = || match remove_held(self, name, &judged)? {
             Attempt::Done(()) => Ok(Attempt::Done(())),
             Attempt::Changed | Attempt::Contended => Ok(Attempt::Changed),
         };
@@ -137,44 +137,45 @@ impl Directory {
     /// [`Step::Exclude`], [`Step::Inspect`] or [`Step::Remove`] with the system's reason.
     pub fn try_release(&self, name: &Name, mut judged: Judged) -> Result<Attempt, Error> {
         match self.hold(name, &mut judged)? {
-            Attempt::Done(()) => remove_held(self, name, &judged, || {}),
+            Attempt::Done(()) => remove_held(self, name, &judged),
             other @ (Attempt::Contended | Attempt::Changed) => Ok(other),
         }
     }
 
-    /// The same for a lock whose file may have several names: once the first of these is gone, the others go, too, up to one
-    /// that leads to another file, or cannot be removed. `before` is called for each when nobody may break or release the
-    /// file any more, and the name was seen to lead to it. Tells which went.
+    /// The same for a lock whose file may have several names: they go in this order, up to one that cannot be removed. A name
+    /// that leads to another file is left alone. But if the file has a further name meanwhile, it may have been moved aside
+    /// for a moment, and the answer is [`Attempt::Contended`]. Tells which names went.
     ///
     /// # Errors
-    /// As [`Directory::try_release`].
-    pub fn try_release_each<'n>(
+    /// As [`Directory::try_release`]. If a name cannot be removed, those before it are.
+    pub fn try_release_each(
         &self,
-        mut names: impl Iterator<Item = &'n Name>,
-        mut judged: Judged,
-        mut before: impl FnMut(&Name),
+        names: &[Name],
+        judged: &mut Judged,
     ) -> Result<Attempt<Vec<Name>>, Error> {
-        let Some(first) = names.next() else { return Ok(Attempt::Changed) };
-        match self.hold(first, &mut judged)? {
+        let Some(first) = names.first() else { return Ok(Attempt::Changed) };
+        match self.hold(first, judged)? {
             Attempt::Done(()) => {}
             Attempt::Contended => return Ok(Attempt::Contended),
             Attempt::Changed => return Ok(Attempt::Changed),
         }
-        match remove_held(self, first, &judged, || before(first))? {
-            Attempt::Done(()) => {}
-            Attempt::Contended => return Ok(Attempt::Contended),
-            Attempt::Changed => return Ok(Attempt::Changed),
-        }
-        let mut gone = vec![first.clone()];
+        let mut leading = Vec::with_capacity(names.len());
         for name in names {
-            match self.find(name.as_os_str()) {
-                Ok(Some(seen)) if judged.was_seen_so(&seen) => before(name),
-                Ok(None) => continue,
-                Ok(Some(_)) | Err(_) => break,
-            }
+            let seen = self.find(name.as_os_str()).map_err(Error::at(Step::Inspect, name))?;
+            leading.extend(seen.filter(|seen| judged.was_seen_so(seen)).map(|_| name));
+        }
+        let says_so = || judged.says_the_same().map_err(Error::at(Step::Inspect, first));
+        if leading.len() < names.len() && judged.has_more_names_than(leading.len()) {
+            return Ok(Attempt::Contended);
+        } else if leading.is_empty() || !says_so()? {
+            return Ok(Attempt::Changed);
+        }
+        let mut gone = Vec::with_capacity(leading.len());
+        for name in leading {
             match unlink_judged(self, name) {
                 Ok(Attempt::Done(())) => gone.push(name.clone()),
                 Ok(Attempt::Changed | Attempt::Contended) => {}
+                Err(error) if gone.is_empty() => return Err(error),
                 Err(_) => break,
             }
         }
@@ -290,14 +291,25 @@ impl Directory {
     /// [`Step::Enter`] with the system's reason. The caller must not break or remove the file: another process may be at
     /// it.
     pub fn enter(&self, name: &Name, judged: &mut Judged) -> Result<Option<Occupant>, Error> {
-        if let (None, false, Some(gate)) = (&judged.passage, judged.is_ungated, &self.gate) {
-            match gate.try_enter().map_err(Error::at(Step::Enter, name))? {
+        if judged.passage.is_none() && !judged.is_ungated && self.gate.is_some() {
+            let named = |error: Error| Error::new(error.step, name, error.errno);
+            match self.try_enter().map_err(named)? {
                 Entry::Inside(passage) => judged.passage = Some(passage),
                 Entry::Occupied(occupant) => return Ok(Some(occupant)),
                 Entry::NoGate => judged.is_ungated = true,
             }
         }
         Ok(None)
+    }
+
+    /// Goes through this directory's gate before anything of a lock is read: what is judged then is given the passage
+    /// ([`Judged::enter_by`]).
+    ///
+    /// # Errors
+    /// As [`Directory::enter`].
+    pub fn try_enter(&self) -> Result<Entry, Error> {
+        let Some(gate) = &self.gate else { return Ok(Entry::NoGate) };
+        gate.try_enter().map_err(|errno| Error::new(Step::Enter, ".", errno))
     }
 
     /// The process that is in this directory's gate now, for a caller that has waited for it and does not enter yet.
@@ -324,17 +336,9 @@ impl Judged {
 }
 
 /// Contended: the file has another name than this, so it was moved aside for a moment.
-fn remove_held(
-    directory: &Directory,
-    name: &Name,
-    judged: &Judged,
-    before: impl FnOnce(),
-) -> Result<Attempt, Error> {
+fn remove_held(directory: &Directory, name: &Name, judged: &Judged) -> Result<Attempt, Error> {
     match is_still(directory, name, judged)? {
-        true => {
-            before();
-            unlink_judged(directory, name)
-        }
+        true => unlink_judged(directory, name),
         false if is_aside(directory, name, judged) => Ok(Attempt::Contended),
         false => Ok(Attempt::Changed),
     }
@@ -342,5 +346,5 @@ fn remove_held(
 
 fn is_aside(directory: &Directory, name: &Name, judged: &Judged) -> bool {
     let seen = directory.identity_of(name.as_os_str());
-    seen.is_ok_and(|seen| seen != Some(judged.identity())) && has_a_name(&judged.file.file)
+    seen.is_ok_and(|seen| seen != Some(judged.identity())) && judged.has_a_name()
 }

@@ -127,6 +127,18 @@ impl<'d> PrivateName<'d> {
         self.name.as_os_str()
     }
 
+    #[cfg(unix)]
+    pub(crate) fn name(&self) -> &Name {
+        &self.name
+    }
+
+    /// The same name, which this value leaves to the new one.
+    #[cfg(unix)]
+    pub(crate) fn taken(&mut self) -> Self {
+        let live = std::mem::take(&mut self.live);
+        Self { directory: self.directory, name: self.name.clone(), live }
+    }
+
     /// The name leads to a file of ours from now on.
     pub(crate) fn keep_clean(&mut self) {
         self.live = true;
@@ -278,7 +290,7 @@ fn guard(directory: &Directory, file: &File) {
 /// The last resort where a file can be neither renamed without replacing nor linked: exclusive
 /// creation under the lock's name. It is visible before it is full; readers take a young empty
 /// file for busy. `None` when the name is taken.
-fn create_in_place(
+pub(crate) fn create_in_place(
     directory: &Directory,
     name: &Name,
     claim: &NewFile<'_>,

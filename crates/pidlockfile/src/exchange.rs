@@ -23,6 +23,17 @@ pub enum Attempt<T = ()> {
     Contended,
 }
 
+impl<T> Attempt<T> {
+    /// The same, with this made of what came of it.
+    pub fn map<U>(self, made: impl FnOnce(T) -> U) -> Attempt<U> {
+        match self {
+            Self::Done(done) => Attempt::Done(made(done)),
+            Self::Changed => Attempt::Changed,
+            Self::Contended => Attempt::Contended,
+        }
+    }
+}
+
 /// How often a file that came out instead of the judged one is given back when its place keeps
 /// changing. Each time a foreign program has made a step within microseconds.
 pub(crate) const TRIES_TO_GIVE_BACK: usize = 8;

@@ -67,8 +67,16 @@ impl Judged {
     /// Whether what a name was just seen to lead to is this very file, saying the same and not
     /// written to since: a lock that its owner touches to stay young is not the one that was old.
     pub(crate) fn is_still(&self, stat: &Status) -> Result<bool, Errno> {
-        Ok(self.was_seen_so(stat)
-            && read_limited(&self.file.file, self.limit, self.seen.size)? == self.content)
+        Ok(self.was_seen_so(stat) && self.says_the_same()?)
+    }
+
+    pub(crate) fn says_the_same(&self) -> Result<bool, Errno> {
+        Ok(read_limited(&self.file.file, self.limit, self.seen.size)? == self.content)
+    }
+
+    pub(crate) fn has_more_names_than(&self, count: usize) -> bool {
+        let count = u64::try_from(count).unwrap_or(u64::MAX);
+        sys::stat_open(&self.file.file).map_or(true, |seen| seen.links > count)
     }
 
     /// The same without another look at what it says.
@@ -141,6 +149,12 @@ impl Judged {
     #[must_use]
     pub fn ignores_flock(&self) -> bool {
         self.ignores_flock
+    }
+
+    /// Whether the file has a name still, whichever: `false` only where the system says that somebody has removed it.
+    #[must_use]
+    pub fn has_a_name(&self) -> bool {
+        self.has_more_names_than(0)
     }
 
     /// What the file says, up to the limit it was read with.

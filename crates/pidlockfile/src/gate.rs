@@ -41,9 +41,10 @@ pub struct Passage {
     _inside: Arc<Flocked>,
 }
 
-/// What came of trying to enter.
+/// What came of trying to enter: [`Directory::try_enter`](crate::Directory::try_enter).
 #[derive(Debug)]
-pub(crate) enum Entry {
+#[expect(clippy::exhaustive_enums, reason = "the caller acts on each")]
+pub enum Entry {
     /// We are inside.
     Inside(Passage),
     /// Another process is inside.

@@ -172,10 +172,10 @@ pub use file_size::catch_file_size_signal;
 #[cfg(feature = "program")]
 pub use flocked::without_children;
 pub use found::{Found, Judged};
-pub use gate::{Gate, Passage};
+pub use gate::{Entry, Gate, Passage};
 pub use guard::{PidLock, try_lock};
 #[cfg(unix)]
-pub use linked::{Given, Linked};
+pub use linked::Linked;
 pub use name::Name;
 pub use occupant::Occupant;
 pub use process::Pid;

@@ -1,13 +1,16 @@
 //! One lock file with several names: hard links to one file, which was written once.
 
+use std::time::{Duration, SystemTime};
+
 use crate::directory::Directory;
-use crate::draft::{Draft, NewFile, PrivateName, Published};
+use crate::draft::{Draft, NewFile, PrivateName, Published, create_in_place};
 use crate::errno::Errno;
 use crate::error::{Error, Step};
 use crate::exchange::{Attempt, Exchange};
 use crate::found::Judged;
 use crate::name::Name;
-use crate::sys;
+use crate::status::Identity;
+use crate::sys::{self, Rename};
 
 /// A complete lock file that has a private name, and is given the names of a lock: [`Directory::linked`].
 ///
@@ -17,16 +20,6 @@ pub struct Linked<'d> {
     directory: &'d Directory,
     claim: NewFile<'d>,
     draft: Draft<'d>,
-}
-
-/// What has the name now.
-#[derive(Debug)]
-#[expect(clippy::exhaustive_enums, reason = "the caller acts on each")]
-pub enum Given {
-    /// The file, by one more link.
-    Link,
-    /// A file of its own that says the same: the file can have no further link here.
-    File(Published),
 }
 
 impl Directory {
@@ -43,52 +36,117 @@ impl Directory {
 }
 
 impl Linked<'_> {
-    /// Gives it a name. An existing name is never replaced: `None` if the name is taken.
+    /// Which file it is.
+    #[must_use]
+    pub fn identity(&self) -> Identity {
+        self.draft.made.identity
+    }
+
+    /// When it was written, by the file system's clock.
+    #[must_use]
+    pub fn modified(&self) -> SystemTime {
+        self.draft.made.modified
+    }
+
+    /// The name that it has until it has those of a lock.
+    #[must_use]
+    pub fn private_name(&self) -> &Name {
+        self.draft.private.name()
+    }
+
+    /// Gives it a time a whole second earlier: an earlier file may have had its number and its time.
+    ///
+    /// # Errors
+    /// [`Step::Prepare`] with the system's reason.
+    pub fn make_earlier(&mut self) -> Result<(), Error> {
+        let made = &mut self.draft.made;
+        let earlier = made.modified.checked_sub(Duration::from_secs(1));
+        let set = made.file.set_modified(earlier.unwrap_or(SystemTime::UNIX_EPOCH));
+        let seen =
+            set.map_err(|error| sys::errno(&error)).and_then(|()| sys::stat_open(&made.file));
+        made.modified = seen.map_err(|errno| Error::new(Step::Prepare, ".", errno))?.modified;
+        Ok(())
+    }
+
+    /// Gives it a name. An existing name is never replaced: `false` if the name is taken.
+    ///
+    /// # Errors
+    /// As [`Directory::publish`]; there may be no hard links.
+    pub fn publish(&self, name: &Name) -> Result<bool, Error> {
+        let Self { directory, draft, .. } = self;
+        match sys::link(*directory, draft.private.as_os_str(), name.as_os_str()) {
+            Ok(()) => Ok(true),
+            // The answer got lost, the deed was done.
+            Err(_) if draft.has(name) => Ok(true),
+            Err(Errno::EEXIST) => Ok(false),
+            Err(errno) => Err(Error::new(Step::Publish, name, errno)),
+        }
+    }
+
+    /// Gives it its last name, which takes the place of the private one. Where there are no hard links, this may be another
+    /// file that says the same. As [`Linked::publish`] otherwise.
     ///
     /// # Errors
     /// As [`Directory::publish`].
-    pub fn publish(&self, name: &Name) -> Result<Option<Given>, Error> {
-        let Self { directory, claim, draft } = self;
-        match sys::link(*directory, draft.private.as_os_str(), name.as_os_str()) {
-            Ok(()) => Ok(Some(Given::Link)),
-            Err(errno) if has_no_room(errno) => {
-                Ok(directory.publish(name, claim)?.map(Given::File))
-            }
-            // The answer got lost, the deed was done.
-            Err(_) if draft.has(name) => Ok(Some(Given::Link)),
-            Err(Errno::EEXIST) => Ok(None),
-            Err(errno) => Err(Error::new(Step::Publish, name, errno)),
+    pub fn publish_last(&mut self, name: &Name) -> Result<bool, Error> {
+        let Self { directory, draft, .. } = self;
+        let private = draft.private.as_os_str();
+        match sys::rename(*directory, private, name.as_os_str(), Rename::NoReplace) {
+            Ok(()) => {}
+            Err(Errno::EEXIST) => return Ok(false),
+            Err(Errno::EINVAL | Errno::ENOSYS | Errno::EOPNOTSUPP) => match self.publish(name) {
+                Err(error) if has_no_room(error.errno) => {
+                    let made = create_in_place(self.directory, name, &self.claim);
+                    let Some(made) = made.map_err(Error::at(Step::Publish, name))? else {
+                        return Ok(false);
+                    };
+                    self.draft.made = made;
+                    return Ok(true);
+                }
+                outcome => return outcome,
+            },
+            Err(_) if draft.has(name) => {}
+            Err(errno) => return Err(Error::new(Step::Publish, name, errno)),
         }
+        draft.private.forget();
+        Ok(true)
     }
 
     /// Breaks a stale lock: what has the name and one more link change places. As [`Directory::replace`] otherwise.
     ///
     /// # Errors
-    /// As [`Directory::replace`].
-    pub fn replace(&self, name: &Name, mut judged: Judged) -> Result<Attempt<Given>, Error> {
-        let Self { directory, claim, draft } = self;
+    /// As [`Directory::replace`]; [`Step::Prepare`] where there are no hard links.
+    pub fn replace(&self, name: &Name, mut judged: Judged) -> Result<Attempt, Error> {
+        let Self { directory, claim, .. } = self;
         match directory.hold(name, &mut judged)? {
             Attempt::Done(()) => {}
             // What comes out is looked at in any case.
             Attempt::Contended if judged.ignores_flock() => {}
-            Attempt::Contended => return Ok(Attempt::Contended),
-            Attempt::Changed => return Ok(Attempt::Changed),
+            other @ (Attempt::Contended | Attempt::Changed) => return Ok(other),
         }
-        let link = match self.one_more() {
-            Err(errno) if has_no_room(errno) => Draft::new(directory, claim),
-            link => link,
-        };
-        let link = link.map_err(Error::at(Step::Prepare, name))?;
+        let link = self.one_more().map_err(Error::at(Step::Prepare, name))?;
         let exchange = Exchange { directory, name, judged: &judged, claim };
-        Ok(match exchange.run(link)? {
-            // The `flock(2)` stays with the draft's descriptor.
-            Attempt::Done(there) if there.identity == draft.made.identity => {
-                Attempt::Done(Given::Link)
-            }
-            Attempt::Done(there) => Attempt::Done(Given::File(there)),
-            Attempt::Changed => Attempt::Changed,
-            Attempt::Contended => Attempt::Contended,
-        })
+        // The `flock(2)` stays with the draft's descriptor.
+        Ok(exchange.run(link)?.map(|_| ()))
+    }
+
+    /// The same where there are no hard links: it changes places itself, so this is its only name.
+    ///
+    /// # Errors
+    /// As [`Directory::replace`]. Whatever the outcome, it can get no further name then.
+    pub fn replace_alone(&mut self, name: &Name, mut judged: Judged) -> Result<Attempt, Error> {
+        let Self { directory, claim, draft } = self;
+        match directory.hold(name, &mut judged)? {
+            Attempt::Done(()) => {}
+            Attempt::Contended if judged.ignores_flock() => {}
+            other @ (Attempt::Contended | Attempt::Changed) => return Ok(other),
+        }
+        let file = draft.made.file.try_clone().map_err(|error| sys::errno(&error));
+        let file = file.map_err(Error::at(Step::Prepare, name))?;
+        let alone =
+            Draft { private: draft.private.taken(), made: Published { file, ..draft.made } };
+        let exchange = Exchange { directory, name, judged: &judged, claim };
+        Ok(exchange.run(alone)?.map(|_| ()))
     }
 
     /// The file with the names that it was given. The private name goes.
@@ -111,7 +169,7 @@ impl Linked<'_> {
     }
 }
 
-/// There are no hard links, or there is none of this file, or no further one.
+/// There are no hard links.
 fn has_no_room(errno: Errno) -> bool {
     matches!(errno, Errno::EPERM | Errno::EOPNOTSUPP | Errno::ENOSYS | Errno::EMLINK)
 }
@@ -137,10 +195,9 @@ mod tests {
         let directory = Directory::open(scratch.path()).unwrap().guarding();
         let claim = NewFile::new(WORDS.as_bytes(), "t");
         let linked = directory.linked(&claim).unwrap();
-        assert!(matches!(linked.publish(&free), Ok(Some(Given::Link))));
-        assert!(matches!(linked.publish(&taken), Ok(None)));
+        assert_eq!((linked.publish(&free), linked.publish(&taken)), (Ok(true), Ok(false)));
         let Ok(Found::File(judged)) = directory.read(&stale, 64) else { panic!("it is there") };
-        assert!(matches!(linked.replace(&stale, judged), Ok(Attempt::Done(Given::Link))));
+        assert!(matches!(linked.replace(&stale, judged), Ok(Attempt::Done(()))));
         let published = linked.finish();
         let Status { links, modified, .. } = Status::of_open(&published.file).unwrap();
         assert_eq!((links, modified), (2, published.modified));

@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 
 use nix::fcntl::OFlag;
 use nix::sys::stat::Mode;
-use pidlockfile::{Directory, Found, Gate, Name, Status};
+use pidlockfile::{Directory, Found, Gate, Identity, Judged, Name, Status};
 use std::io::ErrorKind;
 
 use super::names::{LockNames, is_lock_file};
@@ -73,6 +73,14 @@ pub(crate) struct LockFile<'d> {
 impl LockFile<'_> {
     pub(crate) fn read(self) -> Result<Found, pidlockfile::Error> {
         self.place.directory.read(self.name, READ_LIMIT)
+    }
+
+    /// Whether its name may still lead to a file that was read, unchanged; if that cannot be found out, it may.
+    pub(crate) fn may_lead_to(self, judged: &Judged) -> bool {
+        match Status::of_name(&self.place.directory, self.name.as_str()) {
+            Ok(seen) => seen.identity == judged.identity() && seen.modified == judged.modified(),
+            Err(error) => error.kind() != ErrorKind::NotFound,
+        }
     }
 }
 
@@ -149,7 +157,7 @@ fn open_searched(path: &Path, own: &Directory, trusted: [u32; 3]) -> Option<Plac
 }
 
 impl Place {
-    fn open(path: &Path) -> Result<Self, pidlockfile::Error> {
+    pub(super) fn open(path: &Path) -> Result<Self, pidlockfile::Error> {
         Ok(Self::of(Directory::open(path)?.guarding(), path, Role::Written))
     }
 
@@ -217,6 +225,14 @@ impl Place {
     pub(super) fn may_hold(&self, name: &Name) -> bool {
         let seen = Status::of_name(&self.directory, name.as_str());
         seen.map_or_else(|error| error.kind() != ErrorKind::NotFound, |_| true)
+    }
+
+    /// Whether a name may lead to that file; if that cannot be found out, it may.
+    pub(super) fn may_lead_to(&self, name: &Name, file: Identity) -> bool {
+        match Status::of_name(&self.directory, name.as_str()) {
+            Ok(seen) => seen.identity == file,
+            Err(error) => error.kind() != ErrorKind::NotFound,
+        }
     }
 
     /// Whether it contains so many locks that there is no room for invented names.

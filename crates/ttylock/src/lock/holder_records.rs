@@ -7,30 +7,29 @@
 //! half written, and reading one opens nothing. Only we may write that directory; a record from anybody else
 //! is ignored unless it matches the lock file exactly.
 //!
-//! The link has the name of the lock file. Services with different lock directories may share a state directory, as in
-//! a container that has a `/run/lock` of its own. So each record also tells its lock directory, and a service leaves
-//! the records of other directories alone. If the name already belongs to such a record, ours is the name with the
-//! device and inode of the lock file in front.
+//! The link is named after the lock file: `held.DEVICE.INODE.NANOSECONDS`, by the time at which the file was written. It is
+//! made before the file has a name of a lock, and goes after the last one, so no lock of ours is visible without it. It
+//! counts only for a file with this identity and time that has one of its names and says its number. Services with
+//! different lock directories may share a state directory, as in a container that has a `/run/lock` of its own. So each
+//! record also tells its lock directory, and a service leaves the records of other directories alone.
 
-use std::ffi::{OsStr, OsString};
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::io;
 use std::os::fd::AsFd as _;
 use std::path::Path;
-use std::slice;
 use std::str::FromStr;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use nix::errno::Errno;
-use nix::fcntl::{AtFlags, OFlag, readlinkat, renameat};
+use nix::fcntl::{OFlag, readlinkat};
 use nix::sys::stat::Mode;
-use nix::unistd::{UnlinkatFlags, linkat, symlinkat, unlinkat};
+use nix::unistd::{UnlinkatFlags, symlinkat, unlinkat};
 use pidlockfile::process::{ClockShift, Here, Machine, Observed, ProcessIdentity, Start};
-use pidlockfile::{Directory, Gate, Identity, Name, Pid, Published, Status, process};
+use pidlockfile::{Age, Directory, Gate, Identity, Linked, Name, Pid, Status, process};
 
-use super::directories::listing;
-#[cfg(test)]
-use super::meanwhile::{self, Before};
+use super::directories::{Place, listing};
 use crate::limits::NAMES_OF_A_LOCK;
 use crate::subordinate::owner_of;
 use crate::sys::HANDLE;
@@ -39,11 +38,14 @@ use crate::sys::HANDLE;
 /// its name on btrfs, and one byte on ZFS.
 const SMALL: u64 = 256;
 
-/// How often a record is written again if other processes write one under the same name meanwhile.
+/// The start of a record's name.
+const HELD: &str = "held";
+
+/// How often another name is tried for a record if there is one of that name: the file then gets a time a second earlier.
 const TRIES: usize = 8;
 
-/// The most records that are read to find one.
-const RECORDS: usize = 10_000;
+/// A younger record may be of a lock that is being taken.
+const TIME_TO_TAKE: Duration = Duration::from_secs(60);
 
 /// The state directory, if there is one. Without it, the reuse of a pid is never noticed.
 #[derive(Debug)]
@@ -56,6 +58,8 @@ pub(crate) struct HolderRecords {
 /// The facts that are remembered of one lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HolderRecord {
+    /// The name of its link.
+    pub entry: Name,
     /// The holder, with the boot and pid namespace in which its number means something.
     pub holder: ProcessIdentity,
     /// The user of the holder at that time; `None` if unknown.
@@ -67,17 +71,26 @@ pub(crate) struct HolderRecord {
     pub written: u128,
     /// The lock directory: services with other lock directories may keep their records in the same state directory.
     pub directory: Identity,
-    /// The names of all lock files of this lock.
+    /// All names of this lock.
     pub names: Vec<Name>,
+    /// The name of the file until it has those.
+    pub draft: Option<Name>,
 }
 
 fn nanoseconds(time: SystemTime) -> u128 {
     time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos())
 }
 
-/// The second name for a record, if a record of another lock directory has the first. No lock file has such a name.
-fn beside(name: &Name, file: Identity) -> Option<Name> {
-    Name::new(format!("{}.{}.{}", file.device, file.inode, name.as_str()))
+/// The name of the record of a lock file that was written at that time.
+fn entry_of(file: Identity, written: u128) -> Option<Name> {
+    Name::new(format!("{HELD}.{}.{}.{written}", file.device, file.inode))
+}
+
+/// The names that records had before they were named after the file: that of the lock file; if a record of another lock
+/// directory had that, with the device and inode in front. Locks may be held since before an update.
+fn earlier_entries(name: &Name, file: Identity) -> impl Iterator<Item = Name> {
+    let beside = format!("{}.{}.{}", file.device, file.inode, name.as_str());
+    std::iter::once(name.clone()).chain(Name::new(beside))
 }
 
 impl HolderRecord {
@@ -86,15 +99,9 @@ impl HolderRecord {
         self.written == nanoseconds(written)
     }
 
-    /// The lock of the record that has this name.
-    fn lock_of<'n>(&'n self, entry: &'n Name) -> &'n Name {
-        let is_it = |name: &&Name| beside(name, self.file).as_ref() == Some(entry);
-        self.names.iter().find(is_it).unwrap_or(entry)
-    }
-
     /// `None` if the boot or the pid namespace of the number is unknown.
     pub(crate) fn to_text(&self) -> Option<String> {
-        let Self { holder, uid, file, written, directory, names } = self;
+        let Self { holder, uid, file, written, directory, names, draft, .. } = self;
         let ProcessIdentity { pid, start, here } = holder;
         let (boot, namespace) = (here.boot.as_ref()?, here.namespace?);
         let uid = uid.map(|uid| format!("uid={uid} ")).unwrap_or_default();
@@ -102,6 +109,8 @@ impl HolderRecord {
             0 => String::new(),
             nanoseconds => format!("shift={nanoseconds} "),
         };
+        let draft = draft.as_ref().map(|name| format!("draft={} ", name.as_str()));
+        let draft = draft.unwrap_or_default();
         let Identity { device, inode } = file;
         let Identity { device: of_locks, inode: locks } = directory;
         let start = match start {
@@ -113,14 +122,16 @@ impl HolderRecord {
         // No file name holds a slash.
         let names = names.join("/");
         Some(format!(
-            "{uid}{shift}pid={pid} start={start} boot={boot} pidns={namespace} \
+            "{uid}{shift}{draft}pid={pid} start={start} boot={boot} pidns={namespace} \
              file={device}:{inode}:{written}:{of_locks}:{locks} names={names}"
         ))
     }
 
-    pub(crate) fn from_text(text: &str) -> Option<Self> {
+    pub(crate) fn from_text(entry: Name, text: &str) -> Option<Self> {
         let (uid, text) = optional(text, "uid=")?;
         let (shift, text) = optional(text, "shift=")?;
+        let (draft, text) = optional::<String>(text, "draft=")?;
+        let draft = draft.and_then(Name::new);
         let mut words = text.splitn(6, ' ');
         let mut field = |key: &str| words.next()?.strip_prefix(key);
         let pid = Pid::parse(field("pid=")?.as_bytes()).ok()?;
@@ -141,7 +152,7 @@ impl HolderRecord {
         let shift = ClockShift { nanoseconds: shift.unwrap_or(0) };
         let here = Arc::new(Here { boot, namespace, shift });
         let holder = ProcessIdentity { pid, start, here };
-        Some(Self { holder, uid, file, written, directory, names })
+        Some(Self { entry, holder, uid, file, written, directory, names, draft })
     }
 }
 
@@ -213,23 +224,6 @@ impl Applicant {
     }
 }
 
-/// One file of a new lock.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Written {
-    /// Its name.
-    pub name: Name,
-    /// The identity of the file.
-    pub file: Identity,
-    /// When it was written, by the file's time of change.
-    pub at: SystemTime,
-}
-
-impl Written {
-    pub(crate) fn of(name: &Name, published: &Published) -> Self {
-        Self { name: name.clone(), file: published.identity, at: published.modified }
-    }
-}
-
 impl HolderRecords {
     /// Opens the state directory, if there is one for this process, for the records of locks in this directory.
     ///
@@ -258,16 +252,24 @@ impl HolderRecords {
         record.directory != self.locks
     }
 
-    /// The record of one file of a lock with these names.
+    /// The record of a lock file. `None` if a record cannot have its name.
     pub(crate) fn record_for(
         &self,
         claimant: &Claimant,
-        file: &Written,
-        names: Vec<Name>,
-    ) -> HolderRecord {
-        let Claimant { who, uid } = claimant.clone();
-        let (directory, written) = (self.locks, nanoseconds(file.at));
-        HolderRecord { holder: who, uid, file: file.file, written, directory, names }
+        names: &[Name],
+        (file, at): (Identity, SystemTime),
+    ) -> Option<HolderRecord> {
+        let (Claimant { who, uid }, written) = (claimant.clone(), nanoseconds(at));
+        Some(HolderRecord {
+            entry: entry_of(file, written)?,
+            holder: who,
+            uid,
+            file,
+            written,
+            directory: self.locks,
+            names: names.to_vec(),
+            draft: None,
+        })
     }
 
     /// The state directory; also for files that are more than records: their makers hold them by `flock(2)`. A directory
@@ -299,120 +301,68 @@ impl HolderRecords {
         Ok(Directory::from_handle(directory.as_fd().try_clone_to_owned()?)?.into_gate())
     }
 
-    /// Remembers a lock under the name of each of its files: when its holder started, and all
-    /// the names. `false` if nothing is recorded here: without a state directory that this user may write, or without
-    /// `/proc`.
-    ///
-    /// `stands` says whether all these names still have their file: another process may have released the lock meanwhile,
-    /// and its record would stay for ever. It is called for every name at the end, whether they could be recorded or not:
-    /// for the names of one file together, and only if these do not all stand, for each.
+    /// Remembers a lock that is going to have these names, before its file has one: when its holder started, and the names.
+    /// `None` if nothing is recorded here: without a state directory that this user may write and that takes so long a text,
+    /// or without `/proc`.
     ///
     /// # Errors
     /// If the record cannot be written for another reason, as on a full disk.
     pub(crate) fn remember(
         &self,
         claimant: &Claimant,
-        files: &[Written],
-        mut stands: impl FnMut(&[Written]) -> bool,
-    ) -> Result<bool, Errno> {
-        let outcome = match self.record(claimant, files, &mut stands) {
+        names: &[Name],
+        file: &mut Linked<'_>,
+    ) -> Result<Option<HolderRecord>, Errno> {
+        for _ in 0..TRIES {
+            let record = self.record_for(claimant, names, (file.identity(), file.modified()));
+            let Some(mut record) = record else { return Ok(None) };
+            record.draft = Some(file.private_name().clone());
+            match self.write(&record) {
+                // An earlier file had the same number, and a time that differs by less than the file system keeps. Never
+                // a later time: some programs take files from the future for stale.
+                Err(Errno::EEXIST) => file.make_earlier().map_err(|_| Errno::EEXIST)?,
+                outcome => return outcome.map(|is_written| is_written.then_some(record)),
+            }
+        }
+        Err(Errno::EEXIST)
+    }
+
+    /// Writes a record, and replaces none. `false` as for [`HolderRecords::remember`].
+    pub(crate) fn write(&self, record: &HolderRecord) -> Result<bool, Errno> {
+        let Some((handle, text)) = self.directory().zip(record.to_text()) else { return Ok(false) };
+        match symlinkat(text.as_str(), handle, record.entry.as_str()) {
             // The directory is gone, may not be written, or takes only shorter texts.
             Err(
                 Errno::ENOENT | Errno::EACCES | Errno::EPERM | Errno::EROFS | Errno::ENAMETOOLONG,
             ) => Ok(false),
-            outcome => outcome,
-        };
-        // In this order, because a release after the check also removes the record.
-        let groups = files.chunk_by(|one, other| one.file == other.file);
-        let doubtful = groups.filter(|group| !stands(group)).flatten().collect::<Vec<_>>();
-        for lock in doubtful.into_iter().filter(|lock| !stands(slice::from_ref(lock))) {
-            // The file of a later lock may have the same number.
-            let found = self.of_file(&lock.name, lock.file).ok().flatten();
-            let found = found.filter(|(.., record)| record.is_of(lock.at));
-            found.iter().for_each(|record| self.sweep(record));
-        }
-        outcome
-    }
-
-    fn record(
-        &self,
-        claimant: &Claimant,
-        files: &[Written],
-        stands: &mut impl FnMut(&[Written]) -> bool,
-    ) -> Result<bool, Errno> {
-        let Some(handle) = self.directory() else { return Ok(false) };
-        let names: Vec<Name> = files.iter().map(|file| file.name.clone()).collect();
-        // The record of the first name is written last: it shows to which lock the others belong.
-        for lock in files.iter().rev() {
-            let name = &lock.name;
-            let record = self.record_for(claimant, lock, names.clone());
-            let Some(text) = record.to_text() else { return Ok(false) };
-            #[cfg(test)]
-            meanwhile::comes(Before::Record);
-            let is_anothers = |it: &HolderRecord| self.is_anothers(it);
-            if !write(handle, name, &text, is_anothers, || stands(slice::from_ref(lock)))? {
-                let name = beside(name, lock.file).ok_or(Errno::ENAMETOOLONG)?;
-                write(handle, &name, &text, |_| false, || stands(slice::from_ref(lock)))?;
-            }
-        }
-        Ok(true)
-    }
-
-    /// Removes the record of a lock file that is gone, without holding `flock(2)` on it: the next lock may be recorded at
-    /// this moment, and that record stays, even if its file has the same number.
-    pub(crate) fn sweep(&self, (entry, text, _): &Entry) {
-        if let Some(handle) = self.directory() {
-            let _ = take_out(handle, entry, text);
+            outcome => outcome.map(|()| true),
         }
     }
 
-    /// Removes the records that are `over`, by their own names and those of their locks; a link without a lock is no
-    /// record. Returns how many were removed.
-    pub(crate) fn sweep_all(
-        &self,
-        most: usize,
-        over: impl Fn(&Name, Option<&Name>) -> bool,
-    ) -> usize {
-        let Some(handle) = self.directory() else { return 0 };
-        let entries = self.entries(most, |_| true).into_iter();
-        let is_removed = |(entry, text, record): &(Name, OsString, Option<HolderRecord>)| {
-            let lock = record.as_ref().map(|record| record.lock_of(entry));
-            // Unless it is about another lock by now.
-            over(entry, lock) && take_out(handle, entry, text).is_ok()
-        };
-        entries.filter(is_removed).count()
+    /// Forgets a lock whose file has none of its names any more. The caller must have that file open: its number is no other
+    /// file's as long as it is.
+    /// Returns whether the record was removed. One without its lock file is never believed, so a failure does no harm.
+    pub(crate) fn forget(&self, record: &HolderRecord) -> bool {
+        self.directory().is_some_and(|handle| {
+            unlinkat(handle, record.entry.as_str(), UnlinkatFlags::NoRemoveDir).is_ok()
+        })
     }
 
-    /// Forgets the lock file of this name if it is gone. The next holder may have taken the name already, and be recorded.
-    pub(crate) fn sweep_name(&self, name: &Name, is_there: impl FnOnce(Identity) -> bool) {
-        let found = self.find(name).filter(|(.., record)| !is_there(record.file));
-        found.iter().for_each(|record| self.sweep(record));
+    /// The records of locks of this directory that are gone; at most `most` records are read. Young ones are left out.
+    pub(crate) fn missing(&self, own: &Place, most: usize) -> Vec<HolderRecord> {
+        let mut records = self.entries(most);
+        records.retain(|record| self.is_over(own, record));
+        records
     }
 
-    /// Forgets a lock file that is about to go, unless the record is about another one. The caller must hold
-    /// `flock(2)` on that file.
-    pub(crate) fn forget_lock(&self, name: &Name, file: Identity) {
-        if let Ok(Some((entry, ..))) = self.of_file(name, file) {
-            self.forget(&entry);
-        }
-    }
-
-    /// Restores the record of a lock that was not removed after all. A record that was made meanwhile stays.
-    pub(crate) fn put_back(&self, name: &Name, record: &HolderRecord) {
-        let Some((handle, text)) = self.directory().zip(record.to_text()) else { return };
-        let put = |name: &Name| symlinkat(text.as_str(), handle, name.as_str());
-        let there = || parsed(&readlinkat(handle, name.as_str()).ok()?);
-        if put(name).is_err() && there().is_some_and(|it| self.is_anothers(&it)) {
-            let _ = beside(name, record.file).map(|name| put(&name));
-        }
-    }
-
-    /// Forgets the record with this name of its own, under the same condition.
-    pub(crate) fn forget(&self, name: &Name) {
-        if let Some(handle) = self.directory() {
-            // A record without its lock file is never believed, so a failure does no harm.
-            let _ = unlinkat(handle, name.as_str(), UnlinkatFlags::NoRemoveDir);
-        }
+    /// Whether a record is old, and no name leads to its file.
+    pub(crate) fn is_over(&self, own: &Place, record: &HolderRecord) -> bool {
+        let Some(handle) = self.directory() else { return false };
+        let made = Status::of_name(handle, record.entry.as_str()).map(|seen| seen.modified);
+        let is_old = |at| Age::of([at], SystemTime::now()).reaches(TIME_TO_TAKE);
+        // The draft first: it has the names of the lock before its own goes.
+        let mut names = record.draft.iter().chain(&record.names);
+        made.is_ok_and(is_old) && names.all(|name| !own.may_lead_to(name, record.file))
     }
 
     /// Whether there is room for another lock, with this limit of recorded lock files of all users.
@@ -427,26 +377,17 @@ impl HolderRecords {
         listing(self.directory()?)
     }
 
-    /// The number of recorded locks of a user and of those that this one owns, by their first files; `None` stands for those of processes that had ended.
-    /// At most `most` records are read.
+    /// The number of recorded locks of a user and of those that this one owns, by their first names; `None` stands for
+    /// those of processes that had ended. At most `most` records are read.
     #[must_use]
     pub(crate) fn count_of(&self, uid: Option<u32>, most: usize) -> usize {
-        let is_first_of_user = |entry: &Name, it: &HolderRecord| {
-            it.uid.map(owner_of) == uid && it.names.first() == Some(it.lock_of(entry))
-        };
-        let entries = self.entries(most, |_| true).into_iter();
-        entries
-            .filter(|(entry, _, it)| it.as_ref().is_some_and(|it| is_first_of_user(entry, it)))
-            .count()
+        let records = self.entries(most);
+        let own = records.iter().filter(|it| it.uid.map(owner_of) == uid);
+        own.filter_map(|it| it.names.first()).collect::<BTreeSet<_>>().len()
     }
 
-    /// The links with these names, up to a bound: the own name, the text, and the record. Records of other lock directories
-    /// are left out; a link without a record is no record at all.
-    fn entries(
-        &self,
-        most: usize,
-        is_wanted: impl Fn(&Name) -> bool,
-    ) -> Vec<(Name, OsString, Option<HolderRecord>)> {
+    /// The records of our lock directory, up to a bound.
+    fn entries(&self, most: usize) -> Vec<HolderRecord> {
         let Some((handle, mut listing)) = self.directory().zip(self.listing()) else {
             return Vec::new();
         };
@@ -454,47 +395,27 @@ impl HolderRecords {
         let is_link = |entry: &nix::dir::Entry| entry.file_type() == Some(nix::dir::Type::Symlink);
         let links = listing.iter().map_while(Result::ok).take(most).filter(is_link);
         let read = |entry: nix::dir::Entry| {
-            let name = Name::new(entry.file_name().to_str().ok()?).filter(&is_wanted)?;
+            let name = Name::new(entry.file_name().to_str().ok()?)?;
             let text = readlinkat(handle, name.as_str()).ok()?;
-            let record = parsed(&text);
-            (!record.as_ref().is_some_and(|it| self.is_anothers(it)))
-                .then_some((name, text, record))
+            parsed(name, &text).filter(|it| !self.is_anothers(it))
         };
         links.filter_map(read).collect()
     }
 
-    /// The record of this name, whichever lock of our directory it is about.
-    #[must_use]
-    pub(crate) fn read(&self, name: &Name) -> Option<HolderRecord> {
-        self.find(name).map(|(.., record)| record)
-    }
-
-    /// The same, with its own name and its text. All records are listed only if another lock directory's has the name: most
-    /// names that are looked up have none, and any user may ask.
-    fn find(&self, name: &Name) -> Option<Entry> {
-        let text = readlinkat(self.directory()?, name.as_str()).ok()?;
-        let record = parsed(&text)?;
-        if !self.is_anothers(&record) {
-            return Some((name.clone(), text, record));
-        }
-        let ending = format!(".{}", name.as_str());
-        let beside = |(entry, text, record): (Name, OsString, Option<HolderRecord>)| {
-            let record = record.filter(|it| it.lock_of(&entry) == name)?;
-            Some((entry, text, record))
-        };
-        let entries = self.entries(RECORDS, |entry| entry.as_str().ends_with(&ending));
-        entries.into_iter().find_map(beside)
-    }
-
-    /// The record of a lock file: its own name, its text, and what it says.
+    /// The record of a lock file that has this name, in that lock directory.
     ///
     /// # Errors
     /// It is not known whether there is one.
-    pub(crate) fn of_file(&self, name: &Name, file: Identity) -> Result<Option<Entry>, Errno> {
+    pub(crate) fn of_file(
+        &self,
+        directory: Identity,
+        name: &Name,
+        (file, at): (Identity, SystemTime),
+    ) -> Result<Option<HolderRecord>, Errno> {
         let Some(handle) = self.directory() else { return Ok(None) };
-        let second = std::iter::once_with(|| beside(name, file)).flatten();
-        for name in std::iter::once(name.clone()).chain(second) {
-            let text = match readlinkat(handle, name.as_str()) {
+        for entry in entry_of(file, nanoseconds(at)).into_iter().chain(earlier_entries(name, file))
+        {
+            let text = match readlinkat(handle, entry.as_str()) {
                 Err(
                     Errno::ENOENT
                     | Errno::EINVAL
@@ -504,103 +425,28 @@ impl HolderRecords {
                 ) => continue,
                 text => text?,
             };
-            if let Some(record) = parsed(&text).filter(|record| record.file == file) {
-                return Ok(Some((name, text, record)));
+            let is_it = |it: &HolderRecord| {
+                let is_of_the_file = it.file == file && it.is_of(at) && it.directory == directory;
+                is_of_the_file && it.names.contains(name)
+            };
+            if let Some(record) = parsed(entry, &text).filter(is_it) {
+                return Ok(Some(record));
             }
         }
         Ok(None)
     }
-
-    /// The record of the lock in `file`, which names `pid`.
-    ///
-    /// # Errors
-    /// As [`HolderRecords::of_file`].
-    pub(crate) fn of_lock(
-        &self,
-        name: &Name,
-        pid: Pid,
-        file: Identity,
-        written: SystemTime,
-    ) -> Result<Option<HolderRecord>, Errno> {
-        let record = self.of_file(name, file)?.map(|(.., record)| record);
-        Ok(record.filter(|it| it.holder.pid == pid && it.is_of(written)))
-    }
 }
 
-/// A record: its own name, its text, and what it says.
-pub(crate) type Entry = (Name, OsString, HolderRecord);
-
-fn parsed(text: &OsStr) -> Option<HolderRecord> {
-    HolderRecord::from_text(text.to_str()?)
-}
-
-/// Writes a record. Another one of the same name is of an earlier lock if our file `stands` afterwards. Otherwise our
-/// lock was broken or released already, and that record stays: it may be of the next lock, whatever its time is.
-/// `false` if the name is that of a record of another lock directory.
-fn write(
-    handle: &Directory,
-    name: &Name,
-    text: &str,
-    is_anothers: impl Fn(&HolderRecord) -> bool,
-    mut stands: impl FnMut() -> bool,
-) -> Result<bool, Errno> {
-    for _ in 0..TRIES {
-        match symlinkat(text, handle, name.as_str()) {
-            Err(Errno::EEXIST) => {}
-            outcome => return outcome.map(|()| true),
-        }
-        let earlier = readlinkat(handle, name.as_str());
-        if earlier.as_ref().is_ok_and(|it| parsed(it).is_some_and(|it| is_anothers(&it))) {
-            return Ok(false);
-        }
-        // A record that says the same stays.
-        if earlier.as_ref().is_ok_and(|it| it == text) || !stands() {
-            return Ok(true);
-        }
-        match earlier {
-            Ok(earlier) if readlinkat(handle, name.as_str()).as_ref() == Ok(&earlier) => {
-                let new = aside();
-                symlinkat(text, handle, new.as_str())?;
-                match renameat(handle, new.as_str(), handle, name.as_str()) {
-                    // A daemon that starts has swept it.
-                    Err(Errno::ENOENT) => {}
-                    outcome => return outcome.map(|()| true),
-                }
-            }
-            // Another process has removed or replaced it meanwhile.
-            Ok(_) | Err(Errno::ENOENT) => {}
-            Err(errno) => return Err(errno),
-        }
-    }
-    Err(Errno::EEXIST)
-}
-
-/// A name that no record has. What a killed process leaves there is swept at the start of a daemon.
-fn aside() -> String {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    format!("swept.{}.{}", Pid::this(), now.as_nanos())
-}
-
-/// Removes the record with this text. Another process may write the next record at this moment. So the record is moved
-/// aside first, read there, and put back if it is another one.
-fn take_out(handle: &Directory, name: &Name, text: &OsStr) -> Result<(), Errno> {
-    let aside = aside();
-    match renameat(handle, name.as_str(), handle, aside.as_str()) {
-        Err(Errno::ENOENT) => return Ok(()),
-        outcome => outcome?,
-    }
-    // A hard link does not replace a later record, which then is the right one.
-    if readlinkat(handle, aside.as_str()).is_ok_and(|it| it != text) {
-        let _ = linkat(handle, aside.as_str(), handle, name.as_str(), AtFlags::empty());
-    }
-    unlinkat(handle, aside.as_str(), UnlinkatFlags::NoRemoveDir)
+fn parsed(entry: Name, text: &OsStr) -> Option<HolderRecord> {
+    HolderRecord::from_text(entry, text.to_str()?)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
-    use std::time::Duration;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::path::PathBuf;
 
+    use pidlockfile::NewFile;
     use pidlockfile::process::Fate;
     use rstest::rstest;
 
@@ -608,57 +454,92 @@ mod tests {
 
     const LOCKS: Identity = Identity { device: 22, inode: 5 };
 
+    fn entry() -> Name {
+        Name::new("held.22.33.44").unwrap()
+    }
+
     fn record(start: Start) -> HolderRecord {
         let shift = ClockShift::default();
         let here = Here { boot: Some("b-1".to_owned()), namespace: Some(5), shift };
         HolderRecord {
+            entry: entry(),
             holder: ProcessIdentity { pid: Pid::new(77).unwrap(), start, here: Arc::new(here) },
             uid: (start != Start::Nobody).then_some(1000),
             file: Identity { device: 22, inode: 33 },
             written: 44,
             directory: LOCKS,
             names: ["LCK..a", "LCK..b c"].into_iter().filter_map(Name::new).collect(),
+            draft: (start == Start::Unknown).then(|| Name::new("lfpd.7.x.tmp")).flatten(),
         }
+    }
+
+    fn read(text: &str) -> Option<HolderRecord> {
+        HolderRecord::from_text(entry(), text)
     }
 
     fn claimant(pid: Pid) -> Claimant {
         Claimant { who: Machine::default().identify(pid), uid: process::real_user(pid) }
     }
 
-    /// A state directory, and a lock that may be recorded there.
+    /// A state directory and a lock directory.
     struct Ground {
         dir: tempfile::TempDir,
+        own: Place,
         state: HolderRecords,
-        lock: Written,
+        names: [Name; 2],
     }
 
     impl Ground {
         fn new() -> Self {
             let dir = tempfile::tempdir().unwrap();
-            let state = HolderRecords::open(dir.path(), LOCKS).unwrap();
-            let file = Identity { device: 1, inode: 2 };
-            let name = Name::new("LCK..ttyS0").unwrap();
-            Self { dir, state, lock: Written { name, file, at: SystemTime::now() } }
+            for name in ["lock", "state"] {
+                std::fs::create_dir(dir.path().join(name)).unwrap();
+            }
+            let own = Place::open(&dir.path().join("lock")).unwrap();
+            let state = dir.path().join("state");
+            let state = HolderRecords::open(&state, own.directory.identity()).unwrap();
+            Self { dir, own, state, names: ["LCK..a", "LCK..b"].map(|it| Name::new(it).unwrap()) }
         }
 
-        /// Another lock file of that name.
-        fn file(&self, inode: u64) -> Written {
-            Written { file: Identity { device: 1, inode }, ..self.lock.clone() }
+        fn path(&self, name: &str) -> PathBuf {
+            self.dir.path().join(name)
         }
 
-        fn remember(&self, who: &Claimant, lock: &Written, stands: bool) {
-            self.state.remember(who, slice::from_ref(lock), |_| stands).unwrap();
+        fn draft(&self) -> Linked<'_> {
+            self.own.directory.linked(&NewFile::new(b"        77\n", "lfpd")).unwrap()
+        }
+
+        fn remember(&self, who: &Claimant, file: &mut Linked<'_>) -> Result<bool, Errno> {
+            self.state.remember(who, &self.names, file).map(|record| record.is_some())
+        }
+
+        /// The record of a lock file under its first name.
+        fn record(&self, file: &Linked<'_>) -> Option<HolderRecord> {
+            let directory = self.own.directory.identity();
+            let written = (file.identity(), file.modified());
+            self.state.of_file(directory, &self.names[0], written).unwrap()
         }
 
         /// What has become of the holder of a recorded lock; `None` if it is not recorded.
-        fn fate(&self, lock: &Written) -> Option<Fate> {
-            let record =
-                self.state.of_lock(&lock.name, Pid::this(), lock.file, lock.at).unwrap()?;
-            Some(Machine::default().fate(&record.holder))
+        fn fate(&self, file: &Linked<'_>) -> Option<Fate> {
+            self.record(file).map(|record| Machine::default().fate(&record.holder))
         }
 
-        fn records(&self) -> usize {
-            std::fs::read_dir(self.dir.path()).unwrap().count()
+        fn records(&self) -> Vec<String> {
+            let entries = std::fs::read_dir(self.path("state")).unwrap().flatten();
+            entries.map(|it| it.file_name().into_string().unwrap()).collect()
+        }
+
+        /// Makes all records older than the time that it takes to take a lock.
+        fn age(&self) {
+            let long_ago = rustix::fs::Timespec { tv_sec: 1, tv_nsec: 0 };
+            let times =
+                rustix::fs::Timestamps { last_access: long_ago, last_modification: long_ago };
+            for name in self.records() {
+                let (path, flags) =
+                    (self.path("state").join(name), rustix::fs::AtFlags::SYMLINK_NOFOLLOW);
+                rustix::fs::utimensat(rustix::fs::CWD, path, &times, flags).unwrap();
+            }
         }
     }
 
@@ -668,7 +549,7 @@ mod tests {
     #[case::unknown(Start::Unknown)]
     fn records_survive_the_disk(#[case] start: Start) {
         let record = record(start);
-        assert_eq!(HolderRecord::from_text(&record.to_text().unwrap()), Some(record));
+        assert_eq!(read(&record.to_text().unwrap()), Some(record));
     }
 
     #[test]
@@ -680,7 +561,7 @@ mod tests {
             HolderRecord { holder: ProcessIdentity { here, ..plain.holder.clone() }, ..plain };
         let text = record.to_text().unwrap();
         assert!(text.starts_with("uid=1000 shift=-5000000007 pid=77 "), "{text}");
-        assert_eq!(HolderRecord::from_text(&text), Some(record));
+        assert_eq!(read(&text), Some(record));
     }
 
     /// If the system does not report our boot and pid namespace, nothing is recorded.
@@ -702,27 +583,134 @@ mod tests {
     #[case::no_names("pid=77 start=9 boot=b-1 pidns=5 file=22:33:44:22:5 names=")]
     #[case::climbing_name("pid=77 start=9 boot=b-1 pidns=5 file=22:33:44:22:5 names=LCK..a/..")]
     fn planted_records_are_not_read(#[case] text: &str) {
-        assert_eq!(HolderRecord::from_text(text), None);
+        assert_eq!(read(text), None);
     }
 
+    /// It counts for the file with this identity and time, under one of its names, in its directory.
     #[test]
     fn a_record_is_about_one_file_only() {
         let ground = Ground::new();
-        let (state, lock, pid) = (&ground.state, &ground.lock, Pid::this());
-        let other_name = Name::new("LCK..modem").unwrap();
-        let files = [lock.clone(), Written { name: other_name.clone(), ..lock.clone() }];
-        state.remember(&claimant(pid), &files, |_| true).unwrap();
-        state.remember(&claimant(pid), &files, |_| true).unwrap();
-        let names = vec![lock.name.clone(), other_name.clone()];
-        for name in &names {
-            let record = state.read(name).unwrap();
-            assert_eq!((record.holder.pid, record.names), (pid, names.clone()));
+        let (mut file, pid) = (ground.draft(), Pid::this());
+        assert_eq!(ground.remember(&claimant(pid), &mut file), Ok(true));
+        let record = ground.record(&file).unwrap();
+        assert_eq!((record.holder.pid, &record.names[..]), (pid, &ground.names[..]));
+        assert_eq!(record.draft.as_ref(), Some(file.private_name()));
+        assert_eq!(ground.fate(&file), Some(Fate::Same));
+        let (at, other) = (file.modified(), ground.draft());
+        let earlier = at - Duration::from_secs(1);
+        let own = ground.own.directory.identity();
+        let of = |directory, name: &str, written| {
+            let found = ground.state.of_file(directory, &Name::new(name).unwrap(), written);
+            found.unwrap().is_some()
+        };
+        assert!(of(own, "LCK..b", (file.identity(), at)));
+        assert!(!of(own, "LCK..b", (file.identity(), earlier)));
+        assert!(!of(own, "LCK..b", (other.identity(), at)));
+        assert!(!of(own, "LCK..c", (file.identity(), at)));
+        assert!(!of(LOCKS, "LCK..b", (file.identity(), at)));
+        assert!(ground.state.forget(&record));
+        assert_eq!((ground.fate(&file), ground.records()), (None, vec![]));
+    }
+
+    /// The record of an earlier file may still have the name that belongs to a new one: ext4 with small inodes keeps whole
+    /// seconds. No record is replaced, and no file is made to look younger.
+    #[rstest]
+    #[case::once(1, Ok(true))]
+    #[case::as_often_as_it_is_tried(TRIES - 1, Ok(true))]
+    #[case::too_often(TRIES, Err(Errno::EEXIST))]
+    fn a_file_whose_record_would_have_a_taken_name_gets_an_earlier_time(
+        #[case] taken: usize,
+        #[case] expected: Result<bool, Errno>,
+    ) {
+        let ground = Ground::new();
+        let mut file = ground.draft();
+        let at = file.modified();
+        let mut entries = Vec::new();
+        for seconds in 0..taken {
+            let at = at - Duration::from_secs(u64::try_from(seconds).unwrap());
+            let entry = entry_of(file.identity(), nanoseconds(at)).unwrap();
+            symlink("another", ground.path("state").join(entry.as_str())).unwrap();
+            entries.push(entry);
         }
-        assert_eq!(ground.fate(lock), Some(Fate::Same));
-        let earlier = Written { at: UNIX_EPOCH + Duration::from_secs(5), ..lock.clone() };
-        assert_eq!([ground.fate(&earlier), ground.fate(&ground.file(3))], [None, None]);
-        state.forget(&lock.name);
-        assert_eq!(ground.fate(lock), None);
+        assert_eq!(ground.remember(&claimant(Pid::this()), &mut file), expected);
+        for entry in entries {
+            let text = std::fs::read_link(ground.path("state").join(entry.as_str())).unwrap();
+            assert_eq!(text.to_str(), Some("another"));
+        }
+        if expected.is_ok() {
+            let by = Duration::from_secs(u64::try_from(taken).unwrap());
+            assert_eq!((file.modified(), ground.fate(&file)), (at - by, Some(Fate::Same)));
+            let path = ground.path("lock").join(file.private_name().as_str());
+            assert_eq!(path.metadata().unwrap().modified().unwrap(), file.modified());
+        }
+    }
+
+    /// A lock that was taken before an update has a record for each name, under that name or, if another lock directory's
+    /// record had it, beside.
+    #[rstest]
+    fn records_by_name_are_read(#[values(true, false)] is_beside: bool) {
+        let ground = Ground::new();
+        let mut file = ground.draft();
+        assert_eq!(ground.remember(&claimant(Pid::this()), &mut file), Ok(true));
+        let mut record = ground.record(&file).unwrap();
+        ground.state.forget(&record);
+        record.draft = None;
+        let name = ground.names[0].as_str();
+        let Identity { device, inode } = file.identity();
+        let entry = if is_beside { format!("{device}.{inode}.{name}") } else { name.to_owned() };
+        symlink(record.to_text().unwrap(), ground.path("state").join(&entry)).unwrap();
+        record.entry = Name::new(entry).unwrap();
+        assert_eq!(ground.record(&file).as_ref(), Some(&record));
+        assert!(ground.state.forget(&record));
+        assert_eq!(ground.records(), [""; 0]);
+    }
+
+    /// What may lead to the file of a record, and whether the record is old.
+    #[rstest]
+    #[case::its_draft("lfpd", true, false)]
+    #[case::its_first_name("LCK..a", true, false)]
+    #[case::another_name("LCK..b", true, false)]
+    #[case::a_name_that_is_not_its_own("LCK..c", true, true)]
+    #[case::nothing_yet("LCK..c", false, false)]
+    fn a_record_is_swept_when_no_name_leads_to_its_file(
+        #[case] name: &str,
+        #[case] is_old: bool,
+        #[case] is_swept: bool,
+    ) {
+        let ground = Ground::new();
+        let mut file = ground.draft();
+        assert_eq!(ground.remember(&claimant(Pid::this()), &mut file), Ok(true));
+        let private = ground.path("lock").join(file.private_name().as_str());
+        if name != "lfpd" {
+            std::fs::rename(private, ground.path("lock").join(name)).unwrap();
+        }
+        // Another file has another of its names.
+        std::fs::write(ground.path("lock").join("LCK..b").with_extension("x"), "").unwrap();
+        if is_old {
+            ground.age();
+        }
+        assert_eq!(!ground.state.missing(&ground.own, 100).is_empty(), is_swept);
+        // The records of another lock directory are left to its services.
+        let others = HolderRecords::open(&ground.path("state"), LOCKS).unwrap();
+        assert!(others.missing(&ground.own, 100).is_empty());
+    }
+
+    /// One lock counts once, however many files it has.
+    #[test]
+    fn the_locks_of_a_user_are_counted() {
+        let ground = Ground::new();
+        let count = || ground.state.count_of(Some(process::real_user(Pid::this()).unwrap()), 100);
+        let mut files = [ground.draft(), ground.draft()];
+        for file in &mut files {
+            assert_eq!(ground.remember(&claimant(Pid::this()), file), Ok(true));
+        }
+        assert_eq!((count(), ground.records().len()), (1, 2));
+        let other = [Name::new("LCK..c").unwrap()];
+        let mut file = ground.draft();
+        assert!(
+            ground.state.remember(&claimant(Pid::this()), &other, &mut file).unwrap().is_some()
+        );
+        assert_eq!((count(), ground.state.count_of(None, 100)), (2, 0));
     }
 
     #[test]
@@ -730,100 +718,9 @@ mod tests {
         let ground = Ground::new();
         // This very process came after the lock was taken, and before it was recorded.
         let who = ProcessIdentity { start: Start::Nobody, ..claimant(Pid::this()).who };
-        ground.remember(&Claimant { who, uid: None }, &ground.lock, true);
-        assert_eq!(ground.fate(&ground.lock), Some(Fate::Replaced));
-    }
-
-    /// A process may be stopped for long before it records its lock, and the clock may be set meanwhile.
-    #[rstest]
-    fn only_a_lock_that_stands_replaces_a_record(
-        #[values(-62_000_000_000, -1, 1, 62_000_000_000)] later: i64,
-        #[values(true, false)] stands: bool,
-        // The file of the later lock may have the number of the earlier one.
-        #[values(2, 3)] inode: u64,
-    ) {
-        let ground = Ground::new();
-        let then = UNIX_EPOCH + Duration::from_secs(1_763_700_000);
-        let apart = Duration::from_nanos(later.unsigned_abs());
-        let at = if later > 0 { then + apart } else { then - apart };
-        let [known, ours] =
-            [(3, at), (inode, then)].map(|(inode, at)| Written { at, ..ground.file(inode) });
-        ground.remember(&claimant(Pid::this()), &known, true);
-        let is_there = |locks: &[Written]| locks.iter().all(|lock| lock.at == known.at || stands);
-        ground.state.remember(&claimant(Pid::this()), slice::from_ref(&ours), is_there).unwrap();
-        let same = |is_it: bool| is_it.then_some(Fate::Same);
-        assert_eq!([known, ours].map(|lock| ground.fate(&lock)), [same(!stands), same(stands)]);
-    }
-
-    /// Our lock is released, and the next one is recorded, just before the earlier record is removed.
-    #[test]
-    fn a_record_that_comes_at_the_last_moment_stays() {
-        let ground = Ground::new();
-        let who = claimant(Pid::this());
-        let [earlier, ours, next] = [1, 2, 3].map(|inode| ground.file(inode));
-        ground.remember(&who, &earlier, true);
-        let stands = std::cell::Cell::new(true);
-        let is_there = |_: &[Written]| {
-            let stands = stands.replace(false);
-            if stands {
-                ground.remember(&who, &next, true);
-            }
-            stands
-        };
-        ground.state.remember(&who, &[ours], is_there).unwrap();
-        assert_eq!((ground.fate(&next), ground.records()), (Some(Fate::Same), 1));
-    }
-
-    /// The file of the next lock has the same number, and is recorded before the earlier record is swept.
-    #[test]
-    fn a_sweep_leaves_the_record_of_the_next_lock() {
-        let ground = Ground::new();
-        let who = claimant(Pid::this());
-        let next = Written { at: UNIX_EPOCH + Duration::from_secs(5), ..ground.lock.clone() };
-        ground.remember(&who, &ground.lock, true);
-        let is_there = |_| {
-            ground.remember(&who, &next, true);
-            false
-        };
-        ground.state.sweep_name(&next.name, is_there);
-        assert_eq!((ground.fate(&next), ground.records()), (Some(Fate::Same), 1));
-    }
-
-    /// While a lock of several names is passed or given back, each record leads to the note about that.
-    #[test]
-    fn a_record_that_is_replaced_is_never_absent() {
-        let ground = Ground::new();
-        let who = claimant(Pid::this());
-        ground.remember(&who, &ground.lock, true);
-        let is_over = std::sync::atomic::AtomicBool::new(false);
-        let is_absent = || ground.state.read(&ground.lock.name).is_none();
-        std::thread::scope(|scope| {
-            let reader = scope.spawn(|| {
-                while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
-                    assert!(!is_absent());
-                }
-            });
-            for inode in 0..3000 {
-                ground.remember(&who, &ground.file(inode), true);
-            }
-            is_over.store(true, std::sync::atomic::Ordering::Relaxed);
-            reader.join().unwrap();
-        });
-        assert_eq!(ground.records(), 1);
-    }
-
-    #[test]
-    fn a_lock_that_is_gone_leaves_no_record() {
-        let ground = Ground::new();
-        let (Ground { state, lock, .. }, other) = (&ground, ground.file(3).file);
-        ground.remember(&claimant(Pid::this()), lock, false);
-        assert_eq!(ground.records(), 0);
-        ground.remember(&claimant(Pid::this()), lock, true);
-        state.forget_lock(&lock.name, other);
-        assert!(state.of_file(&lock.name, other).unwrap().is_none());
-        assert_eq!(ground.fate(lock), Some(Fate::Same));
-        state.forget_lock(&lock.name, lock.file);
-        assert_eq!(ground.records(), 0);
+        let mut file = ground.draft();
+        assert_eq!(ground.remember(&Claimant { who, uid: None }, &mut file), Ok(true));
+        assert_eq!(ground.fate(&file), Some(Fate::Replaced));
     }
 
     #[test]
@@ -851,32 +748,37 @@ mod tests {
         let here = claimant(Pid::this());
         let Start::At(ticks) = here.who.start else { unreachable!("it may be seen") };
         let who = ProcessIdentity { start: Start::At(ticks - 1), ..here.who.clone() };
-        ground.remember(&Claimant { who, ..here }, &ground.lock, true);
-        assert_eq!(ground.fate(&ground.lock), Some(Fate::Replaced));
+        let mut file = ground.draft();
+        assert_eq!(ground.remember(&Claimant { who, ..here }, &mut file), Ok(true));
+        assert_eq!(ground.fate(&file), Some(Fate::Replaced));
     }
 
     #[test]
     fn records_that_anybody_may_have_written_are_not_read() {
-        let mut ground = Ground::new();
-        ground.remember(&claimant(Pid::this()), &ground.lock, true);
+        let ground = Ground::new();
+        let mut file = ground.draft();
+        assert_eq!(ground.remember(&claimant(Pid::this()), &mut file), Ok(true));
         for (mode, is_everybodys) in [(0o1777, true), (0o775, false)] {
-            let mode = std::fs::Permissions::from_mode(mode);
-            std::fs::set_permissions(ground.dir.path(), mode).unwrap();
-            ground.state = HolderRecords::open(ground.dir.path(), LOCKS).unwrap();
-            assert_eq!(ground.state.is_everybodys(), is_everybodys);
-            assert_eq!(ground.state.directory().is_none(), is_everybodys);
-            let fate = (!is_everybodys).then_some(Fate::Same);
-            assert_eq!(ground.fate(&ground.lock), fate);
+            let (mode, path) = (std::fs::Permissions::from_mode(mode), ground.path("state"));
+            std::fs::set_permissions(&path, mode).unwrap();
+            let state = HolderRecords::open(&path, ground.own.directory.identity()).unwrap();
+            assert_eq!(state.is_everybodys(), is_everybodys);
+            assert_eq!(state.directory().is_none(), is_everybodys);
+            let written = (file.identity(), file.modified());
+            let found = state.of_file(ground.own.directory.identity(), &ground.names[0], written);
+            assert_eq!(found.unwrap().is_none(), is_everybodys);
         }
     }
 
     #[test]
     fn without_a_state_directory_nothing_is_guessed() {
-        let mut ground = Ground::new();
-        ground.state = HolderRecords::open(Path::new("/nonexistent/state"), LOCKS).unwrap();
-        let files = [ground.lock.clone()];
-        let remembered = ground.state.remember(&claimant(Pid::this()), &files, |_| true);
-        assert_eq!((remembered, ground.fate(&ground.lock)), (Ok(false), None));
-        assert!(ground.state.directory().is_none());
+        let ground = Ground::new();
+        let (mut file, own) = (ground.draft(), ground.own.directory.identity());
+        let state = HolderRecords::open(Path::new("/nonexistent/state"), own).unwrap();
+        let remembered = state.remember(&claimant(Pid::this()), &ground.names, &mut file);
+        assert_eq!(remembered, Ok(None));
+        let written = (file.identity(), file.modified());
+        assert_eq!(state.of_file(own, &ground.names[0], written), Ok(None));
+        assert!(state.directory().is_none());
     }
 }

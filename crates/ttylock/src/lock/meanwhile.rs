@@ -9,8 +9,12 @@ pub(crate) enum Before {
     Hold,
     /// A lock file is held by another process, and the kernel's list is going to be read.
     List,
-    /// A lock file was made, and is going to be recorded.
-    Record,
+    /// A lock has its names, and is going to be looked at once more.
+    Confirm,
+    /// All names of a lock but the first have been passed.
+    Decision,
+    /// A name has been given back, and the next one is going to be.
+    NextName,
 }
 
 type Event = Box<dyn FnOnce()>;

@@ -1,13 +1,14 @@
 //! Classifies a lock file for a request, and holds or removes a stale one.
 
+use std::fmt::{self, Display};
+use std::fs::File;
 use std::time::{Duration, Instant, SystemTime};
 
-use nix::errno::Errno;
 use pidlockfile::process::{self, Fate, ProcessIdentity, lives};
-use pidlockfile::{Age, Attempt, Found, Judged, Name, Obstacle, Occupant, Pid, Status};
+use pidlockfile::{Age, Attempt, Entry, Found, Judged, Name, Obstacle, Occupant, Pid, Status};
 
-use super::handover;
 use super::state::{State, TEMPORARY};
+use super::{ATTEMPTS, handover};
 use crate::dialects::content::Content;
 use crate::lock::directories::{LockFile, Place, Role};
 use crate::lock::flock::{self, Entitled, FlockHolder, Flocker};
@@ -25,8 +26,15 @@ const WRITER_GRACE: Duration = Duration::from_secs(30);
 /// `DEFAULT_OVERFLOWUID` in the kernel's include/linux/highuid.h.
 const UNMAPPED_UID: u32 = 65_534;
 
+/// A lock file as it was read, and its record.
+#[derive(Debug)]
+pub(super) struct Lock {
+    pub(super) judged: Judged,
+    pub(super) record: Option<HolderRecord>,
+}
+
 /// What a lock file means for the caller: why it keeps others out; or that it is stale, and why. `None` if there is none.
-pub(super) type Classification = Result<Option<(Judged, Stale)>, Busy>;
+pub(super) type Classification = Result<Option<(Lock, Stale)>, Busy>;
 
 /// Why a lock file keeps others out.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,9 +60,42 @@ pub(super) enum Stale {
 }
 
 impl State {
+    /// Reads a lock file, and its record.
+    ///
+    /// # Errors
+    /// It is no file, or it cannot be read now.
+    pub(super) fn read(&mut self, file: LockFile<'_>) -> Result<Option<Lock>, Busy> {
+        self.read_on(file, file.read())
+    }
+
+    /// The same of a file that was read. A missing record says something only if the name still leads to the file
+    /// afterwards: a process that releases a lock removes the names first, and then the record.
+    pub(super) fn read_on(
+        &mut self,
+        file: LockFile<'_>,
+        mut found: Result<Found, pidlockfile::Error>,
+    ) -> Result<Option<Lock>, Busy> {
+        for _ in 0..ATTEMPTS {
+            let judged = match found {
+                Ok(Found::Nothing) => return Ok(None),
+                Ok(Found::Obstacle(obstacle)) => return Err(Busy::Obstacle(obstacle)),
+                Ok(Found::File(judged)) => judged,
+                Err(error) => {
+                    self.say(Weight::Warning, format!("in {}: {error}", file.place.path.display()));
+                    return Err(Busy::Changing(None));
+                }
+            };
+            let record = self.record_of(file, &judged)?;
+            if record.is_some() || file.may_lead_to(&judged) {
+                return Ok(Some(Lock { judged, record }));
+            }
+            found = file.read();
+        }
+        Err(Busy::Changing(None))
+    }
+
     /// Reads a lock file and classifies it for a caller that would break it. A stale one is held and classified once
-    /// more, while no other process may break or make it: its maker held `flock(2)` on it until the lock was recorded, and
-    /// without the record, a lock of another pid namespace looks dead.
+    /// more, while no other process may break it.
     pub(super) fn examine(&mut self, file: LockFile<'_>) -> Classification {
         self.examine_found(file, file.read())
     }
@@ -65,24 +106,21 @@ impl State {
         file: LockFile<'_>,
         found: Result<Found, pidlockfile::Error>,
     ) -> Classification {
-        let judged = match found {
-            Ok(Found::Nothing) => return Ok(None),
-            Ok(Found::Obstacle(obstacle)) => return Err(Busy::Obstacle(obstacle)),
-            Ok(Found::File(judged)) => judged,
-            Err(error) => {
-                self.say(Weight::Warning, format!("in {}: {error}", file.place.path.display()));
-                return Err(Busy::Changing(None));
-            }
-        };
-        let (mut judged, _) = self.classify(file.name, judged)?;
+        let Some(lock) = self.read_on(file, found)? else { return Ok(None) };
+        self.examine_lock(file, lock)
+    }
+
+    /// The same of a lock that was read.
+    pub(super) fn examine_lock(&mut self, file: LockFile<'_>, lock: Lock) -> Classification {
+        let (mut lock, _) = self.classify(lock)?;
         // Until one process has a lock that is being passed completely, none of its files is removed.
         if file.place.role == Role::Written && !handover::settle(self, file, None) {
-            return Err(self.contended(file.place, Some(judged.status())));
+            return Err(self.contended(file.place, Some(lock.judged.status())));
         }
         // Our own `flock(2)` must not count as that of another process.
-        self.guards.let_go(judged.identity());
-        self.hold(file, &mut judged, self.backoff.decides())?;
-        self.classify(file.name, judged).map(Some)
+        self.guards.let_go(lock.judged.identity());
+        self.hold(file, &mut lock.judged, self.backoff.decides())?;
+        self.classify(lock).map(Some)
     }
 
     /// Goes through the gate on account of a file. Whatever breaks a file, or removes one that it does not keep open, comes
@@ -101,11 +139,48 @@ impl State {
         }
         let entered = file.place.directory.enter(file.name, judged);
         self.has_entered(judged);
-        entered.map_err(|error| {
-            let dir = self.layout.state_dir.display();
-            self.say(Weight::Warning, format!("busy: {file}: {error}; see gate in {dir}"));
-            Busy::Shut
-        })
+        entered.map_err(|error| self.shut(file, &error))
+    }
+
+    /// The gate cannot be entered now, and what is done is left.
+    fn shut(&mut self, what: impl Display, error: &pidlockfile::Error) -> Busy {
+        let dir = self.layout.state_dir.display();
+        self.say(Weight::Warning, format!("busy: {what}: {error}; see gate in {dir}"));
+        Busy::Shut
+    }
+
+    /// Another process is in the gate. A caller that can comes back later.
+    fn kept_outside(&mut self, what: impl Display, occupant: Occupant) -> Busy {
+        if self.backoff.waits_for(occupant, Instant::now()) {
+            return Busy::NotYet(Cause::Gate(occupant));
+        }
+        let dir = self.layout.state_dir.display();
+        let who = occupant.pid().map_or_else(|| "a process".to_owned(), |pid| format!("pid {pid}"));
+        let text = format!("busy: {what}: {who} stays in the gate; see gate in {dir}");
+        self.say(Weight::Warning, text);
+        Busy::Changing(None)
+    }
+
+    /// Does the steps of a request in the gate, which is entered once, before anything is read. The steps must not do
+    /// anything slow there.
+    ///
+    /// # Errors
+    /// As [`State::must_enter`].
+    pub(super) fn in_the_gate<T>(
+        &mut self,
+        file: LockFile<'_>,
+        steps: impl FnOnce(&mut Self) -> T,
+    ) -> Result<T, Busy> {
+        match file.place.directory.try_enter() {
+            Ok(Entry::Inside(passage)) => self.passage = Some(passage),
+            Ok(Entry::NoGate) => {}
+            Ok(Entry::Occupied(occupant)) => return Err(self.kept_outside(file, occupant)),
+            Err(error) => return Err(self.shut(file, &error)),
+        }
+        self.stays_in_gate = true;
+        let outcome = steps(self);
+        (self.stays_in_gate, self.passage) = (false, None);
+        Ok(outcome)
     }
 
     /// The same for a caller that cannot go on outside.
@@ -118,14 +193,7 @@ impl State {
         judged: &mut Judged,
     ) -> Result<(), Busy> {
         let Some(occupant) = self.enter(file, judged)? else { return Ok(()) };
-        if self.backoff.waits_for(occupant, Instant::now()) {
-            return Err(Busy::NotYet(Cause::Gate(occupant)));
-        }
-        let dir = self.layout.state_dir.display();
-        let who = occupant.pid().map_or_else(|| "a process".to_owned(), |pid| format!("pid {pid}"));
-        let text = format!("busy: {file}: {who} stays in the gate; see gate in {dir}");
-        self.say(Weight::Warning, text);
-        Err(Busy::Changing(None))
+        Err(self.kept_outside(file, occupant))
     }
 
     /// Holds a file so that no other process breaks or removes it. A process that has `flock(2)` on it may be about
@@ -201,67 +269,56 @@ impl State {
     ///
     /// # Errors
     /// Why it keeps others out.
-    pub(super) fn classify(
-        &mut self,
-        name: &Name,
-        judged: Judged,
-    ) -> Result<(Judged, Stale), Busy> {
-        let Some(who) = self.holder_of(name, &judged)? else {
-            return match Age::of([judged.modified()], SystemTime::now()).reaches(WRITER_GRACE) {
-                true => Ok((judged, Stale::Unreadable)),
+    pub(super) fn classify(&mut self, lock: Lock) -> Result<(Lock, Stale), Busy> {
+        let Some(who) = self.holder_of(&lock) else {
+            return match Age::of([lock.judged.modified()], SystemTime::now()).reaches(WRITER_GRACE)
+            {
+                true => Ok((lock, Stale::Unreadable)),
                 false => Err(Busy::BeingWritten),
             };
         };
         match self.machine.fate(&who) {
             Fate::Same | Fate::Elsewhere => Err(Busy::Held(who)),
-            Fate::Gone => Ok((judged, Stale::Gone(who.pid))),
-            Fate::Replaced => Ok((judged, Stale::Reused(who.pid))),
+            Fate::Gone => Ok((lock, Stale::Gone(who.pid))),
+            Fate::Replaced => Ok((lock, Stale::Reused(who.pid))),
         }
     }
 
     /// The process that a lock file names: the recorded one, or else the one that has the number.
-    ///
-    /// # Errors
-    /// Its record cannot be read now.
-    pub(super) fn holder_of(
-        &mut self,
-        name: &Name,
-        judged: &Judged,
-    ) -> Result<Option<ProcessIdentity>, Busy> {
-        match self.record_of(name, judged) {
-            Ok(Some(record)) => Ok(Some(record.holder)),
-            // For a bare number, all that is known now, because a later process with this number is another one.
-            Ok(None) => Ok(pid_in(judged).map(|pid| self.machine.identify(pid))),
-            Err(errno) => {
-                let text = format!("busy: the record of {} cannot be read: {errno}", name.as_str());
-                self.say(Weight::Warning, text);
-                Err(Busy::Changing(None))
-            }
-        }
+    pub(super) fn holder_of(&mut self, lock: &Lock) -> Option<ProcessIdentity> {
+        let Lock { judged, record } = lock;
+        let recorded = record.as_ref().map(|record| record.holder.clone());
+        // For a bare number, all that is known now, because a later process with this number is another one.
+        recorded.or_else(|| pid_in(judged).map(|pid| self.machine.identify(pid)))
     }
 
     /// The record about a lock file that was read.
     ///
     /// # Errors
     /// It cannot be read now.
-    pub(super) fn record_of(
-        &self,
-        name: &Name,
+    fn record_of(
+        &mut self,
+        file: LockFile<'_>,
         judged: &Judged,
-    ) -> Result<Option<HolderRecord>, Errno> {
+    ) -> Result<Option<HolderRecord>, Busy> {
         let Ok(content) = Content::parse(judged.content()) else { return Ok(None) };
-        for pid in content.pids() {
-            let record = self.records.of_lock(name, pid, judged.identity(), judged.modified())?;
-            if record.is_some() {
-                return Ok(record);
+        let written = (judged.identity(), judged.modified());
+        let record = self.records.of_file(file.place.directory.identity(), file.name, written);
+        match record {
+            Ok(record) => Ok(record.filter(|it| content.pids().any(|pid| pid == it.holder.pid))),
+            Err(errno) => {
+                self.say(
+                    Weight::Warning,
+                    format!("busy: the record of {file} cannot be read: {errno}"),
+                );
+                Err(Busy::Changing(None))
             }
         }
-        Ok(None)
     }
 
     /// Whether the holder of a lock file is known: by its record, or because no lock is ever recorded here.
-    pub(super) fn is_settled(&self, name: &Name, judged: &Judged) -> bool {
-        self.records.directory().is_none() || matches!(self.record_of(name, judged), Ok(Some(_)))
+    pub(super) fn is_settled(&self, lock: &Lock) -> bool {
+        lock.record.is_some() || self.records.directory().is_none()
     }
 
     /// Whether a process was identified in another pid namespace, where its number means another process.
@@ -270,8 +327,8 @@ impl State {
     }
 
     /// Removes a stale lock whose place we do not take. A lock that may not be removed counts as removed.
-    pub(super) fn remove(&mut self, file: LockFile<'_>, judged: Judged, stale: Stale) -> Attempt {
-        match self.take_away(file, judged, false) {
+    pub(super) fn remove(&mut self, file: LockFile<'_>, lock: Lock, stale: Stale) -> Attempt {
+        match self.take_away(file, lock, false) {
             Ok(Attempt::Done(())) => {
                 self.say(Weight::Notice, format!("removed {file}: {stale}"));
                 Attempt::Done(())
@@ -288,80 +345,85 @@ impl State {
     pub(super) fn take_away(
         &mut self,
         file: LockFile<'_>,
-        judged: Judged,
+        lock: Lock,
         by_force: bool,
     ) -> Result<Attempt, pidlockfile::Error> {
-        Ok(match self.take_each_away(file, &[], judged, by_force)? {
-            Attempt::Done(_) => Attempt::Done(()),
-            Attempt::Changed => Attempt::Changed,
-            Attempt::Contended => Attempt::Contended,
-        })
+        let name = std::slice::from_ref(file.name);
+        Ok(self.take_each_away(file, name, lock, by_force)?.map(|_| ()))
     }
 
-    /// Removes a file that is ours to remove, with its record; a lock that is not removed keeps its record. The other names
-    /// of the file in `also` go with it, but not past another process's lock of the file. By force, also
-    /// if another process holds it by `flock(2)`. But never past a process in the gate: if that one is stopped before its
-    /// last step, it removes whichever lock has the name when it goes on.
+    /// Removes these names of a file that is ours to remove, in this order. By force, also if another process holds it by
+    /// `flock(2)`, but then only the name by which it was read. But never past a process in the gate: if that one is stopped
+    /// before its last step, it removes whichever lock has the name when it goes on. The record goes after the last name.
     pub(super) fn take_each_away(
         &mut self,
         file: LockFile<'_>,
-        also: &[&Name],
-        mut judged: Judged,
+        names: &[Name],
+        lock: Lock,
         by_force: bool,
     ) -> Result<Attempt<Vec<Name>>, pidlockfile::Error> {
+        let Lock { mut judged, record } = lock;
         if self.enter(file, &mut judged) != Ok(None) {
             return Ok(Attempt::Contended);
         }
-        let LockFile { place, name } = file;
-        if by_force {
-            judged.ignore_flock();
-        }
-        let by_force = by_force || judged.ignores_flock();
-        let file = judged.identity();
-        // The record goes first, while no other process can put another lock there: afterwards, the record of the next
-        // lock might be removed instead.
-        let found = self.records.of_file(name, file).ok().flatten();
-        let forget = || found.iter().for_each(|(entry, ..)| self.records.forget(entry));
-        let seen = || Status::of_name(&place.directory, name.as_str());
-        let is_there = || seen().is_ok_and(|seen| seen.identity == file);
-        let (mut forgets, mut forgotten) = (false, Vec::new());
-        let one = |removal| match removal {
-            Attempt::Done(()) => Attempt::Done(vec![name.clone()]),
-            Attempt::Changed => Attempt::Changed,
-            Attempt::Contended => Attempt::Contended,
+        let removal = match by_force || judged.ignores_flock() {
+            true => force_away(file.place, names, &judged),
+            false => file.place.directory.try_release_each(names, &mut judged),
         };
-        let removal = if by_force {
-            let held = judged.ignores_flock()
-                || matches!(place.directory.hold(name, &mut judged), Ok(Attempt::Done(())));
-            forgets = held && is_there();
-            forgets.then(forget);
-            place.directory.release(name, judged, TEMPORARY).map(one)
-        } else {
-            let names = std::iter::once(name).chain(also.iter().copied());
-            place.directory.try_release_each(names, judged, |it| {
-                if it == name {
-                    forgets = true;
-                    forget();
-                } else if let Ok(Some((entry, _, record))) = self.records.of_file(it, file) {
-                    self.records.forget(&entry);
-                    forgotten.push((it.clone(), record));
-                }
-            })
-        };
-        if let Ok(Attempt::Done(gone)) = &removal {
-            let stay = forgotten.iter().filter(|(name, _)| !gone.contains(name));
-            stay.for_each(|(name, record)| self.records.put_back(name, record));
-        }
-        match (&removal, found) {
-            // It could not be forgotten before, because another process held the file.
-            (Ok(Attempt::Done(_)), Some(found)) if !forgets => self.records.sweep(&found),
-            (Ok(Attempt::Done(_)), _) => {}
-            // Another process may be releasing it, or have been killed at that.
-            (Ok(Attempt::Changed), _) if !is_there() => {}
-            (_, Some((.., record))) if forgets => self.records.put_back(name, &record),
-            (_, _) => {}
+        if let (Ok(Attempt::Done(gone)), Some(record)) = (&removal, record) {
+            // The file is open: no other one has its number yet.
+            if record.names.iter().all(|name| gone.contains(name)) || !judged.has_a_name() {
+                self.records.forget(&record);
+            }
         }
         removal
+    }
+
+    /// Forgets the lock of a file that was removed or replaced, if it has no other name.
+    pub(super) fn forget_if_nameless(&self, last: Option<LastLook>) {
+        if let Some(LastLook { record, file }) = last {
+            // While it is open, no other file has its number. A file with a name that we do not know is swept later.
+            if Status::of_open(&file).is_ok_and(|seen| seen.links == 0) {
+                self.records.forget(&record);
+            }
+        }
+    }
+}
+
+/// Removes these names of a file by force, in this order, up to one that cannot be removed. Tells which went.
+fn force_away(
+    place: &Place,
+    names: &[Name],
+    judged: &Judged,
+) -> Result<Attempt<Vec<Name>>, pidlockfile::Error> {
+    let mut gone = Vec::new();
+    for name in names {
+        let Ok(Found::File(mut again)) = place.file(name).read() else { continue };
+        if again.identity() != judged.identity() || again.modified() != judged.modified() {
+            continue;
+        }
+        judged.passage().into_iter().for_each(|passage| again.enter_by(passage.clone()));
+        again.ignore_flock();
+        match place.directory.release(name, again, TEMPORARY) {
+            Ok(Attempt::Done(())) => gone.push(name.clone()),
+            outcome if gone.is_empty() => return outcome.map(|it| it.map(|()| gone)),
+            Ok(Attempt::Changed | Attempt::Contended) | Err(_) => break,
+        }
+    }
+    Ok(if gone.is_empty() { Attempt::Changed } else { Attempt::Done(gone) })
+}
+
+/// The record of a lock that is about to lose a name, and its file.
+#[derive(Debug)]
+pub(super) struct LastLook {
+    record: HolderRecord,
+    file: File,
+}
+
+impl LastLook {
+    /// `None` also without descriptors: the record is swept later.
+    pub(super) fn of(judged: &Judged, record: Option<HolderRecord>) -> Option<Self> {
+        record.and_then(|record| Some(Self { record, file: judged.try_clone().ok()? }))
     }
 }
 
@@ -399,8 +461,8 @@ pub(super) fn pid_in(judged: &Judged) -> Option<Pid> {
     Content::parse(judged.content()).ok().map(|content| content.holder(lives))
 }
 
-impl std::fmt::Display for Busy {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl Display for Busy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Held(who) => write!(f, "is held by pid {}", who.pid),
             Self::BeingWritten => f.write_str("has no pid yet"),
@@ -418,8 +480,8 @@ impl std::fmt::Display for Busy {
     }
 }
 
-impl std::fmt::Display for Stale {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl Display for Stale {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Gone(pid) => write!(f, "pid {pid} is gone"),
             Self::Reused(pid) => write!(f, "pid {pid} belongs to another process now"),

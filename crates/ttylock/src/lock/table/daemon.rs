@@ -3,12 +3,12 @@
 
 use std::ffi::OsStr;
 use std::path::Path;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Instant, SystemTime};
 
 use pidlockfile::process::ProcessIdentity;
-use pidlockfile::{Age, Attempt, Found, Judged, Name, Status};
+use pidlockfile::{Attempt, Entry, Found, Name};
 
-use super::classify::{Busy, Stale, pid_in};
+use super::classify::{Busy, Lock, Stale, pid_in};
 use super::state::{LOCK_MODE, State, TEMPORARY};
 use super::{Stop, handover};
 use crate::device::name::DeviceName;
@@ -27,8 +27,8 @@ use crate::lock::{Weight, names};
 /// The most records that are examined at the start of a daemon.
 const RECORDS_SWEPT: usize = 10_000;
 
-/// A younger record may be of a lock that is being taken.
-const TIME_TO_TAKE: Duration = Duration::from_secs(60);
+/// So many records are removed while others wait at the gate.
+const RECORDS_AT_ONCE: usize = 64;
 
 /// The start of a daemon: see [`super::Table::keep_open`].
 pub(super) fn start(state: &mut State, limit: usize) -> Result<(), Stop> {
@@ -41,9 +41,7 @@ pub(super) fn start(state: &mut State, limit: usize) -> Result<(), Stop> {
     }
     handover::settle_all(state, own);
     sweep(own);
-    // Killed services have left them.
-    let is_gone = |_: &Name, lock: Option<&Name>| lock.is_none_or(|name| !own.may_hold(name));
-    state.records.sweep_all(RECORDS_SWEPT, is_gone);
+    sweep_records(state, own);
     match Flocks::read_by_a_thread() {
         Ok(flocks) => state.flocks = flocks,
         Err(error) => {
@@ -60,17 +58,23 @@ pub(super) fn sweep(own: &Place) {
     let _ = own.directory.sweep(TEMPORARY, SystemTime::now());
 }
 
-/// See [`super::Table::forget_missing`]. Young records stay: their locks may be just being taken.
+/// See [`super::Table::forget_missing`].
 pub(super) fn forget_missing(state: &mut State) -> usize {
-    let open = state.open().ok();
-    let Some((open, directory)) = open.zip(state.records.directory()) else { return 0 };
-    let is_old = |entry: &Name| {
-        let written = Status::of_name(directory, entry.as_str()).ok().map(|seen| seen.modified);
-        written.is_some_and(|at| Age::of([at], SystemTime::now()).reaches(TIME_TO_TAKE))
-    };
-    state.records.sweep_all(RECORDS_SWEPT, |entry, lock| {
-        lock.is_some_and(|name| !open.own.may_hold(name)) && is_old(entry)
-    })
+    state.open().map_or(0, |open| sweep_records(state, &open.own))
+}
+
+/// Removes the records that killed processes have left, and those of locks that other programs have removed. Returns how
+/// many were removed. In the gate, no lock is without its names for a moment.
+pub(super) fn sweep_records(state: &State, own: &Place) -> usize {
+    let missing = state.records.missing(own, RECORDS_SWEPT);
+    let some_at_once = missing.chunks(RECORDS_AT_ONCE).map(|records| {
+        let Ok(_inside @ (Entry::Inside(_) | Entry::NoGate)) = own.directory.try_enter() else {
+            return 0;
+        };
+        let over = records.iter().filter(|record| state.records.is_over(own, record));
+        over.filter(|record| state.records.forget(record)).count()
+    });
+    some_at_once.sum()
 }
 
 /// Lists every lock in our own directory by its holder, and removes those of the dead. Those of the
@@ -83,16 +87,16 @@ fn watch_all(own: &Place, state: &mut State) {
         let whole = handover::settle(state, file, None);
         match state.examine(file) {
             Err(Busy::Held(who)) => {
-                let Ok(Found::File(judged)) = file.read() else { continue };
+                let Ok(Some(lock)) = state.read(file) else { continue };
                 // The user of a lock by our own record, or else the owner of the file, whichever process it names.
-                let noted = state.record_of(&name, &judged).ok().flatten().and_then(|it| it.uid);
-                state.watched.add(&name, &who, noted.or(Some(judged.owner())));
+                let noted = lock.record.as_ref().and_then(|it| it.uid);
+                state.watched.add(&name, &who, noted.or(Some(lock.judged.owner())));
                 if whole && !state.is_elsewhere(&who) {
-                    keep_of_earlier(state, &name, judged, &who);
+                    keep_of_earlier(state, file, &lock, &who);
                 }
             }
-            Ok(Some((judged, stale @ (Stale::Gone(_) | Stale::Reused(_))))) => {
-                state.remove(file, judged, stale);
+            Ok(Some((lock, stale @ (Stale::Gone(_) | Stale::Reused(_))))) => {
+                state.remove(file, lock, stale);
             }
             Ok(Some((_, Stale::Unreadable)) | None) | Err(_) => {}
         }
@@ -101,16 +105,11 @@ fn watch_all(own: &Place, state: &mut State) {
 
 /// Keeps a lock of a living holder of our pid namespace open that an earlier daemon has written. A lock of another
 /// namespace has a daemon of its own, and here its number is another process's.
-fn keep_of_earlier(state: &mut State, name: &Name, judged: Judged, who: &ProcessIdentity) {
+fn keep_of_earlier(state: &mut State, file: LockFile<'_>, lock: &Lock, who: &ProcessIdentity) {
     let Layout { dialect, dev_dir, .. } = &state.layout;
-    let (file, form) = (judged.identity(), dialect.content.write(who.pid));
+    let form = dialect.content.write(who.pid);
     let most = |name: &Name| most_kept(device_of_file(dialect, dev_dir, name).as_ref());
-    state.guards.adopt(name, &judged, who, (LOCK_MODE, &form), most);
-    // Before we held it, its maker may have recorded another holder.
-    let seen = state.classify(name, judged);
-    if !matches!(seen, Err(Busy::Held(now)) if now == *who) {
-        state.guards.let_go(file);
-    }
+    state.guards.adopt(file.name, &lock.judged, who, (LOCK_MODE, &form), most);
 }
 
 /// The number of kept lock files at which one of this device is not kept open any more.
@@ -119,7 +118,11 @@ pub(super) fn most_kept(resolved: Option<&ResolvedDevice>) -> usize {
 }
 
 /// The device that a lock file is named after.
-fn device_of_file(dialect: &Dialect, dev_dir: &Path, name: &Name) -> Option<ResolvedDevice> {
+pub(super) fn device_of_file(
+    dialect: &Dialect,
+    dev_dir: &Path,
+    name: &Name,
+) -> Option<ResolvedDevice> {
     let device =
         DeviceName::parse(names::device_of(dialect, name.as_str(), &[])?.as_bytes()).ok()?;
     follow(dev_dir, &device).ok()
@@ -134,7 +137,7 @@ pub(super) fn remove_dead(own: &Place, state: &mut State, who: &ProcessIdentity)
         match state.examine(file) {
             Ok(None) => false,
             Err(busy) => matches!(busy, Busy::NotYet(_) | Busy::Changing(None) | Busy::Shut),
-            Ok(Some((judged, stale))) => state.remove(file, judged, stale) != Attempt::Done(()),
+            Ok(Some((lock, stale))) => state.remove(file, lock, stale) != Attempt::Done(()),
         }
     });
     state.watched = watched;
@@ -175,12 +178,12 @@ fn try_remove_stale(
     if pid_in(&judged) != seen.pid || Some(judged.modified()) != seen.since {
         return Ok(Ok(()));
     }
-    let judged = match state.examine_found(file, Ok(Found::File(judged))) {
-        Ok(Some((judged, _))) => judged,
+    let lock = match state.examine_found(file, Ok(Found::File(judged))) {
+        Ok(Some((lock, _))) => lock,
         other => return Ok(other.map(|_| ())),
     };
-    let status = judged.status();
-    match state.take_away(file, judged, false).map_err(|error| error.to_string())? {
+    let status = lock.judged.status();
+    match state.take_away(file, lock, false).map_err(|error| error.to_string())? {
         Attempt::Done(()) | Attempt::Changed => Ok(Ok(())),
         Attempt::Contended => Ok(Err(state.contended(file.place, Some(status)))),
     }

@@ -9,15 +9,17 @@
 use std::time::SystemTime;
 
 use pidlockfile::process::lives;
-use pidlockfile::{Attempt, Directory, Found, Name, Pid, Published, Status};
+use pidlockfile::{Attempt, Directory, Found, Identity, Name, Pid, Published, Status};
 
-use super::classify::pid_in;
+use super::classify::{Busy, LastLook, pid_in};
 use super::state::{State, TEMPORARY, claim};
-use super::take::Taken;
-use super::{ATTEMPTS, Stop, release};
+use super::take::{self, Taken};
+use super::{ATTEMPTS, Stop};
 use crate::limits::KEPT_WITHOUT_DEVICE;
 use crate::lock::directories::{LockFile, Place};
-use crate::lock::holder_records::{Claimant, HolderRecord, Written};
+use crate::lock::holder_records::{Claimant, HolderRecord};
+#[cfg(test)]
+use crate::lock::meanwhile::{self, Before};
 use crate::lock::{Cause, Pass, Weight};
 
 /// The beginning of a note's name.
@@ -50,6 +52,15 @@ pub(super) struct Begun {
     note: Option<(Name, Published)>,
 }
 
+/// One name of a lock, and its file.
+#[derive(Clone, Debug)]
+pub(super) struct Written {
+    pub(super) name: Name,
+    pub(super) file: Identity,
+    /// When it was written.
+    pub(super) at: SystemTime,
+}
+
 impl Handover {
     fn to_text(&self) -> Option<String> {
         Some(format!("to={} {}", self.to, self.giver.to_text()?))
@@ -58,7 +69,8 @@ impl Handover {
     fn from_text(text: &str) -> Option<Self> {
         let (to, giver) = text.strip_prefix("to=")?.split_once(' ')?;
         let to = Pid::parse(to.as_bytes()).ok()?;
-        Some(Self { giver: HolderRecord::from_text(giver)?, to })
+        let note = Name::new(NOTE)?;
+        Some(Self { giver: HolderRecord::from_text(note, giver)?, to })
     }
 
     /// Whether the process that asks, or else the one that a file names, need not wait until the hand-over is over. A file
@@ -84,9 +96,11 @@ pub(super) fn begin(
     giver: &Claimant,
     files: &[Written],
 ) -> Result<Begun, Stop> {
-    let names = files.iter().map(|file| file.name.clone()).collect();
+    let names: Vec<Name> = files.iter().map(|file| file.name.clone()).collect();
     let Some(first) = files.first() else { return Err(Stop::Busy(None)) };
-    let handover = Handover { giver: state.records.record_for(giver, first, names), to: pass.to };
+    let record = state.records.record_for(giver, &names, (first.file, first.at));
+    let Some(record) = record else { return Err(Stop::Busy(None)) };
+    let handover = Handover { giver: record, to: pass.to };
     let mut begun = Begun { handover, note: None };
     let place = state.records.directory().zip(note_of(&first.name));
     // If the state directory may not be written, or the giver has no record, there is no note.
@@ -127,7 +141,7 @@ pub(super) fn call_off(state: &mut State, own: &Place, begun: Begun, passed: &[T
 /// Settles the hand-over of a lock by one of its files. Returns whether no hand-over is left that concerns the process that
 /// asks or, if that does not matter, the one that the file names: a half passed lock must not be broken, released or passed.
 pub(super) fn settle(state: &mut State, file: LockFile<'_>, asking: Option<Pid>) -> bool {
-    let first = state.record_at(file.name).and_then(|record| record.names.into_iter().next());
+    let first = state.record_at(file).and_then(|record| record.names.into_iter().next());
     let first = first.filter(|first| first != file.name);
     // All notes are tried, even if one cannot be settled.
     let is_settled = settle_note(state, file, file.name, asking);
@@ -222,11 +236,10 @@ pub(super) fn settle_note(
 }
 
 /// Whether the lock of the first name is on record as the receiver's. `None` if that cannot be seen now.
-fn has_come_to_its_end(state: &State, own: &Place, handover: &Handover) -> Option<bool> {
+fn has_come_to_its_end(state: &mut State, own: &Place, handover: &Handover) -> Option<bool> {
     let Some(first) = handover.giver.names.first() else { return Some(true) };
-    let Found::File(judged) = own.file(first).read().ok()? else { return Some(false) };
-    let record = state.record_of(first, &judged).ok()?;
-    Some(record.is_some_and(|record| record.holder.pid == handover.to))
+    let Some(lock) = state.read(own.file(first)).ok()? else { return Some(false) };
+    Some(lock.record.is_some_and(|record| record.holder.pid == handover.to))
 }
 
 /// The process that a file names.
@@ -241,29 +254,15 @@ fn named_by(file: LockFile<'_>) -> Result<Option<Pid>, pidlockfile::Error> {
 fn give_all_back(state: &mut State, own: &Place, handover: &Handover) -> bool {
     let Handover { giver, to } = handover;
     let claimant = Claimant { who: giver.holder.clone(), uid: giver.uid };
-    let (mut files, mut given) = (Vec::new(), Vec::new());
+    let mut given = Vec::new();
     let mut is_done = true;
     for name in &giver.names {
-        match give_one_back(state, own.file(name), &claimant, *to, &mut given) {
-            Ok(file) => files.extend(file),
-            Err(why) => {
-                is_done = false;
-                let text = format!("{} is not given back: {why}", own.file(name));
-                state.say(Weight::Warning, text);
-            }
+        let names = (name, &giver.names[..]);
+        if let Err(why) = give_one_back(state, own, names, &claimant, *to, &mut given) {
+            is_done = false;
+            let text = format!("{} is not given back: {why}", own.file(name));
+            state.say(Weight::Warning, text);
         }
-    }
-    // A later holder may have taken the name, and has a record of its own then. A file that cannot be seen may be aside for
-    // a moment, and keeps its record.
-    let is_unchanged = |lock: &Written| {
-        Status::of_name(&own.directory, lock.name.as_str())
-            .map_or(true, |seen| seen.identity == lock.file && seen.modified == lock.at)
-    };
-    let are_unchanged = |locks: &[Written]| locks.iter().all(is_unchanged);
-    is_done = is_done && state.records.remember(&claimant, &files, are_unchanged).is_ok();
-    if is_done {
-        // Other programs may have removed files meanwhile. Until then, each record leads to the note.
-        release::forget_missing(state, own, &giver.names);
     }
     // A lock of another pid namespace has a daemon of its own.
     let most = if state.is_elsewhere(&claimant.who) { 0 } else { KEPT_WITHOUT_DEVICE };
@@ -273,37 +272,28 @@ fn give_all_back(state: &mut State, own: &Place, handover: &Handover) -> bool {
     is_done
 }
 
-/// Gives one file back to the giver. `None` if it belongs to neither: another process has removed it, or has put its own
-/// lock there. A new file is added to `given`, and held by `flock(2)` until it is recorded.
+/// Gives one name back to the giver, unless another process has removed it, or has put its own lock there. Its new file is
+/// added to `given`.
 fn give_one_back(
     state: &mut State,
-    file: LockFile<'_>,
+    own: &Place,
+    (name, all): (&Name, &[Name]),
     giver: &Claimant,
     to: Pid,
     given: &mut Vec<Taken>,
-) -> Result<Option<Written>, String> {
-    let (LockFile { place, name }, from) = (file, giver.who.pid);
+) -> Result<(), String> {
+    let (file, from) = (own.file(name), giver.who.pid);
     let content = state.layout.dialect.content.write(from);
     for _ in 0..ATTEMPTS {
-        let mut judged = match file.read() {
-            Ok(Found::File(judged)) => judged,
-            Ok(Found::Nothing | Found::Obstacle(_)) => return Ok(None),
-            Err(error) => return Err(error.to_string()),
+        let mut lock = match state.read(file) {
+            Ok(Some(lock)) => lock,
+            Ok(None) | Err(Busy::Obstacle(_)) => return Ok(()),
+            Err(busy) => return Err(busy.to_string()),
         };
-        let Some(pid) = pid_in(&judged).filter(|pid| [from, to].contains(pid)) else {
-            return Ok(None);
+        let Some(pid) = pid_in(&lock.judged).filter(|pid| [from, to].contains(pid)) else {
+            return Ok(());
         };
-        let (identity, at) = (judged.identity(), judged.modified());
-        if pid == to || state.record_of(name, &judged) == Ok(None) {
-            // Our own `flock(2)` must not count as that of another process.
-            state.guards.let_go(identity);
-            if state.hold(file, &mut judged, true).is_err() {
-                return Err("another process keeps it locked".to_owned());
-            }
-        }
-        // Its maker held it until it was recorded, or was killed during the hand-over.
-        let record = state.record_of(name, &judged).map_err(|errno| errno.to_string())?;
-        let is_of_the_hand_over = match record {
+        let is_of_the_hand_over = match &lock.record {
             Some(record) if pid == from => record.holder == giver.who,
             Some(record) => !record.holder.is_elsewhere(&giver.who.here),
             None if state.is_elsewhere(&giver.who) && lives(pid) => {
@@ -312,21 +302,31 @@ fn give_one_back(
             None if state.is_elsewhere(&giver.who) => true,
             None => pid == to || state.machine.identify(pid) == giver.who,
         };
-        if !is_of_the_hand_over {
-            return Ok(None);
+        if !is_of_the_hand_over || pid == from {
+            return Ok(());
         }
-        if pid == from {
-            return Ok(Some(Written { name: name.clone(), file: identity, at }));
+        // Our own `flock(2)` must not count as that of another process.
+        state.guards.let_go(lock.judged.identity());
+        if state.hold(file, &mut lock.judged, true).is_err() {
+            return Err("another process keeps it locked".to_owned());
         }
-        match place.directory.replace(name, judged, &claim(&content)) {
-            Ok(Attempt::Done(published)) => {
-                let written = Written::of(name, &published);
-                given.push(Taken { names: vec![name.clone()], published });
-                return Ok(Some(written));
-            }
-            Ok(Attempt::Changed | Attempt::Contended) => {}
-            Err(error) => return Err(error.to_string()),
+        let claim = claim(&content);
+        let mut linked = own.directory.linked(&claim).map_err(|error| error.to_string())?;
+        let record = take::remember(state, giver, all, &mut linked);
+        let record = record.map_err(|_| "it cannot be recorded".to_owned())?;
+        let last = LastLook::of(&lock.judged, lock.record);
+        let replaced = linked.replace_alone(name, lock.judged);
+        state.forget_if_nameless(last);
+        let published = linked.finish();
+        if replaced == Ok(Attempt::Done(())) {
+            given.push(Taken { names: vec![name.clone()], published, record });
+            #[cfg(test)]
+            meanwhile::comes(Before::NextName);
+            return Ok(());
         }
+        published.close();
+        record.as_ref().map(|it| state.records.forget(it));
+        replaced.map_err(|error| error.to_string())?;
     }
     Err("it is being changed by others".to_owned())
 }

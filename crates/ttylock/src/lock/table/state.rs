@@ -41,7 +41,7 @@ pub(super) struct State {
     pub(super) watched: Watched,
     pub(super) flocks: Flocks,
     /// Whether the request stays in the gate from one file to the next, and the passage then.
-    stays_in_gate: bool,
+    pub(super) stays_in_gate: bool,
     pub(super) passage: Option<Passage>,
     said_unseen: bool,
 }
@@ -90,15 +90,6 @@ impl State {
         self.open = None;
     }
 
-    /// Does a step of a request inside the gate, if it enters the gate: it is entered once for all files of the step. The
-    /// step must not do anything slow there.
-    pub(super) fn in_the_gate<T>(&mut self, step: impl FnOnce(&mut Self) -> T) -> T {
-        self.stays_in_gate = true;
-        let outcome = step(self);
-        (self.stays_in_gate, self.passage) = (false, None);
-        outcome
-    }
-
     /// The request has entered the gate on account of a file.
     pub(super) fn has_entered(&mut self, judged: &Judged) {
         self.passage = judged.passage().filter(|_| self.stays_in_gate).cloned();
@@ -106,9 +97,9 @@ impl State {
 
     /// Opens the lock directories and the state directory.
     ///
-    /// A record has the name of its lock, so records must not be in a directory of locks. A link to the records need
-    /// not come from the administrator: if the lock directory is open to all users, any user may put such a link at
-    /// the name of a searched directory below it.
+    /// Records must not be in a directory of locks, where others may write. A link to the records need not come from the
+    /// administrator: if the lock directory is open to all users, any user may put such a link at the name of a searched
+    /// directory below it.
     fn open_anew(&mut self) -> Result<Directories, Stop> {
         let Layout { lock_dir, search_dirs, state_dir, .. } = self.layout.clone();
         let open = Directories::all(&lock_dir, &search_dirs);
@@ -155,36 +146,27 @@ impl State {
         }
     }
 
-    /// The record of the lock file of a name, and of one that is gone. Another lock directory's record may have had the name
-    /// when this one was written, and be gone by now: then only the file leads to it.
-    pub(super) fn record_at(&self, name: &Name) -> Option<HolderRecord> {
-        self.records.read(name).or_else(|| {
-            let seen = Status::of_name(&self.opened()?.own.directory, name.as_str()).ok()?;
-            self.records.of_file(name, seen.identity).ok()?.map(|(.., record)| record)
-        })
+    /// The record of the lock file of a name.
+    pub(super) fn record_at(&self, file: LockFile<'_>) -> Option<HolderRecord> {
+        let LockFile { place: Place { directory, .. }, name } = file;
+        let seen = Status::of_name(directory, name.as_str()).ok()?;
+        let written = (seen.identity, seen.modified);
+        self.records.of_file(directory.identity(), name, written).ok()?
     }
 
     /// The names under which this pid's lock of a device was written, by its record.
-    pub(super) fn names_written(&self, written: &[Name], pid: Pid) -> Vec<Name> {
+    pub(super) fn names_written(&self, own: &Place, written: &[Name], pid: Pid) -> Vec<Name> {
         let names_of = |name: &Name| {
-            let record = self.record_at(name).filter(|record| record.holder.pid == pid);
-            record.map(|record| record.names).unwrap_or_default()
+            let record = self.record_at(own.file(name)).filter(|record| record.holder.pid == pid);
+            record.map(|record| record.names)
         };
-        let Some((first, links)) = written.split_first() else { return Vec::new() };
-        let names = names_of(first);
-        if !names.is_empty() {
-            return names;
-        }
-        // The device may have come back under another real name, with the same links. Of the names of then, those that
-        // belong to that lock still have its record.
-        let names = links.iter().map(names_of).find(|names| !names.is_empty()).unwrap_or_default();
-        // A LOCK that was killed has not recorded the first one.
-        names.iter().filter(|name| *name == first || names_of(name) == names).cloned().collect()
+        // The device may have come back under another real name, with the same links.
+        written.iter().find_map(names_of).unwrap_or_default()
     }
 
     /// Keeps a new lock file of this holder open if fewer than `most` are, and watches for the holder's end.
     pub(super) fn keep(&mut self, file: Taken, holder: &Claimant, most: usize) {
-        let Taken { names, published } = file;
+        let Taken { names, published, .. } = file;
         if holder.was_there() {
             for name in &names {
                 self.watched.add(name, &holder.who, holder.uid);

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use pidlockfile::process::{Fate, ProcessIdentity, Start, lives};
-use pidlockfile::{Found, Pid, process};
+use pidlockfile::{Pid, process};
 
 use super::Stop;
 use super::classify::{Busy, counts_as_lock, pid_in};
@@ -139,9 +139,9 @@ pub(super) fn is_locked_for_missing(
     let names = lock_names(state.layout.dialect, resolved);
     let Some(name) = names.and_then(|names| names.written.into_iter().next()) else { return false };
     let Ok(open) = state.open() else { return false };
-    let Ok(Found::File(judged)) = open.own.file(&name).read() else { return false };
-    let record = state.record_of(&name, &judged).ok().flatten();
-    pid_in(&judged) == Some(pid) && record.is_none_or(|it| it.holder.start == Start::Nobody)
+    let Ok(Some(lock)) = state.read(open.own.file(&name)) else { return false };
+    let is_missing = lock.record.as_ref().is_none_or(|it| it.holder.start == Start::Nobody);
+    pid_in(&lock.judged) == Some(pid) && is_missing
 }
 
 /// See [`super::Table::holder_on_record`].
@@ -159,10 +159,10 @@ pub(super) fn is_held_elsewhere(state: &mut State, device: &DeviceName) -> bool 
 fn recorded(state: &mut State, device: &DeviceName) -> Vec<ProcessIdentity> {
     let Ok(open) = state.open() else { return Vec::new() };
     let Some((_, lock_names)) = find_with_lock_names(state, device) else { return Vec::new() };
-    let recorded = lock_names.written.iter().filter_map(|name| {
-        let Ok(Found::File(judged)) = open.own.file(name).read() else { return None };
-        Some(state.record_of(name, &judged).ok()??.holder)
-    });
+    let recorded = lock_names
+        .written
+        .iter()
+        .filter_map(|name| Some(state.read(open.own.file(name)).ok()??.record?.holder));
     recorded.collect()
 }
 
@@ -172,21 +172,21 @@ fn holders_by_file(state: &mut State, file: LockFile<'_>, device: &str) -> Vec<H
     let mut holder = Holder::unknown(device, Scheme::of_file(place.path.join(name.as_str())));
     let found = file.read();
     let counts = counts_as_lock(place, &found).is_ok();
-    let judged = match found {
-        Ok(Found::File(judged)) => judged,
-        Ok(Found::Obstacle(_)) if counts => return vec![holder],
-        Ok(Found::Obstacle(_)) => return vec![Holder { standing: Standing::Ignored, ..holder }],
-        Ok(Found::Nothing) | Err(_) => return Vec::new(),
+    let lock = match state.read_on(file, found) {
+        Ok(Some(lock)) => lock,
+        Err(Busy::Obstacle(_)) if counts => return vec![holder],
+        Err(Busy::Obstacle(_)) => return vec![Holder { standing: Standing::Ignored, ..holder }],
+        Ok(None) | Err(_) => return Vec::new(),
     };
+    let (judged, record) = (&lock.judged, lock.record.as_ref());
     let content = Content::parse(judged.content()).ok();
     let seen = judged.status();
     holder.since = Some(seen.modified);
     holder.owner = Some(seen.owner);
-    let record = state.record_of(name, &judged).ok().flatten();
-    let named = record.as_ref().map(|record| record.holder.pid);
+    let named = record.map(|record| record.holder.pid);
     holder.pid = named.or_else(|| content.as_ref().map(|content| content.holder(lives)));
     let noted = record.and_then(|it| it.uid);
-    holder.standing = match state.classify(name, judged) {
+    holder.standing = match state.classify(lock) {
         Ok(_) => Standing::Stale,
         Err(_) if !counts => Standing::Ignored,
         Err(Busy::Held(_)) => Standing::Alive,

@@ -2,25 +2,33 @@
 //! too many locks.
 
 use std::io::ErrorKind;
+use std::time::{Duration, Instant};
 
 use pidlockfile::{
-    Attempt, Found, Given, Judged, Linked, Name, NewFile, Pid, Published, Status, process,
+    Attempt, Entry, Error, Found, Linked, Name, NewFile, Passage, Pid, Published, Status, Step,
+    process,
 };
 
-use super::classify::{Busy, Stale, counts_as_lock};
+use super::classify::{Busy, LastLook, Lock, Stale, counts_as_lock};
 use super::daemon::most_kept;
 use super::state::{State, TEMPORARY, claim};
-use super::{ATTEMPTS, Checked, Stop, handover, resolve};
+use super::{ATTEMPTS, Checked, Stop, daemon, handover, resolve};
 use crate::device::node::{Node, ResolvedDevice};
 use crate::limits::LOCKS_OF_A_USER;
 use crate::lock::directories::{Directories, LockFile, Place};
 use crate::lock::flock::{Completeness, FlockHolder, Shortage, Sight};
-use crate::lock::holder_records::{Applicant, Claimant, Written};
+use crate::lock::holder_records::{Applicant, Claimant, HolderRecord};
+#[cfg(test)]
+use crate::lock::meanwhile::{self, Before};
 use crate::lock::names::LockNames;
 use crate::lock::open::{self, LOOKS_FOR_A_LOCK};
 use crate::lock::out_of_sight::out_of_sight;
 use crate::lock::{Cause, Request, Weight};
 use crate::subordinate;
+
+/// How long a file that has been written is tried to be given back, if another process stays in the gate.
+const TO_GIVE_BACK: Duration = Duration::from_secs(10);
+const PAUSE: Duration = Duration::from_millis(2);
 
 /// A lock file that a request has written.
 #[derive(Debug)]
@@ -28,12 +36,14 @@ pub(super) struct Taken {
     /// The names that lead to it, in the order in which they were given.
     pub(super) names: Vec<Name>,
     pub(super) published: Published,
+    /// `None` if this user cannot record it.
+    pub(super) record: Option<HolderRecord>,
 }
 
 /// The most records that are read to count those of one user.
 const RECORDS_COUNTED: usize = 4096;
 
-/// LOCK: names, reasons to refuse it, files, record. Returns the real name of the device.
+/// LOCK: names, reasons to refuse it, record and file, names. Returns the real name of the device.
 pub(super) fn take(
     state: &mut State,
     request: &Request,
@@ -47,23 +57,20 @@ pub(super) fn take(
     let claimant = applicant.claimant();
     let (resolved, lock_names) = resolve::with_lock_names(state, &request.device, resolved)?;
     refuse_invented(state, &resolved, own)?;
-    refuse_one_too_many(state, pid)?;
+    refuse_one_too_many(state, own, pid)?;
     refuse_flock(state, &resolved, pid)?;
     // Stale locks under names that this lock does not write. Those that may not be removed are ignored.
     open.searched(&lock_names).try_for_each(|file| clear_searched(state, file))?;
-    let mut taken = Vec::with_capacity(lock_names.written.len());
-    let recorded = take_written(state, own, &lock_names.written, pid, &mut taken)
-        .and_then(|()| remember(state, own, &claimant, &taken))
-        .and_then(|is_recorded| {
-            confirm(state, &open, &lock_names, &applicant).map(|()| is_recorded)
-        });
-    let is_recorded = recorded.inspect_err(|_| give_back(state, own, &taken))?;
-    // A program that ends with its locks keeps only those without a record: a record shows that the lock is not stale.
-    let most = match is_recorded && !state.guards.is_a_daemons() {
-        true => 0,
-        false => most_kept(Some(&resolved)),
-    };
+    let mut taken = Vec::with_capacity(1);
+    take_written(state, own, &lock_names.written, &claimant, &mut taken)
+        .and_then(|()| confirm(state, &open, &lock_names, &applicant, &taken))
+        .inspect_err(|_| give_back(state, own, &claimant, &taken))?;
     for file in taken {
+        // A program that ends with its locks keeps only those without a record: a record shows that the lock is not stale.
+        let most = match file.record.is_some() && !state.guards.is_a_daemons() {
+            true => 0,
+            false => most_kept(Some(&resolved)),
+        };
         state.keep(file, &claimant, most);
     }
     let device = resolved.real();
@@ -84,7 +91,7 @@ fn refuse_invented(state: &mut State, resolved: &ResolvedDevice, own: &Place) ->
 }
 
 /// One user must not fill the lock directory. Only recorded locks count, not files that others put into the directory.
-fn refuse_one_too_many(state: &mut State, pid: Pid) -> Result<(), Stop> {
+fn refuse_one_too_many(state: &mut State, own: &Place, pid: Pid) -> Result<(), Stop> {
     if state.records.has_room_for_all(LOCKS_OF_A_USER) {
         return Ok(());
     }
@@ -96,7 +103,10 @@ fn refuse_one_too_many(state: &mut State, pid: Pid) -> Result<(), Stop> {
     // Rarely asked, and not only by a daemon.
     subordinate::read();
     let uid = uid.map(subordinate::owner_of);
-    if state.records.count_of(uid, RECORDS_COUNTED) < LOCKS_OF_A_USER {
+    let is_one_too_many =
+        |state: &State| state.records.count_of(uid, RECORDS_COUNTED) >= LOCKS_OF_A_USER;
+    // Some may be of locks that other programs have removed, or of processes that were killed.
+    if !is_one_too_many(state) || daemon::sweep_records(state, own) > 0 && !is_one_too_many(state) {
         return Ok(());
     }
     let who = uid.map_or_else(|| "processes that are gone".to_owned(), |uid| format!("uid {uid}"));
@@ -158,86 +168,91 @@ fn take_written(
     state: &mut State,
     own: &Place,
     names: &[Name],
-    pid: Pid,
+    claimant: &Claimant,
     taken: &mut Vec<Taken>,
 ) -> Result<(), Stop> {
-    let content = state.layout.dialect.content.write(pid);
-    let claim = claim(&content);
-    let (first, linked) = match names {
-        [first, _, ..] if own.has_links() => (first, own.directory.linked(&claim)),
-        _ => {
-            let alone = Source::Alone(&claim);
-            return names.iter().try_for_each(|name| {
-                take_one(state, own.file(name), &alone).map(|given| add(taken, name, given))
-            });
-        }
+    let content = state.layout.dialect.content.write(claimant.who.pid);
+    let (Some(first), claim) = (names.first(), claim(&content)) else { return Ok(()) };
+    let of_one_file = if own.has_links() { names.len() } else { 1 };
+    let steps = |state: &mut State| {
+        let mut files = names.chunks(of_one_file);
+        files.try_for_each(|part| take_file(state, own, (part, names), &claim, claimant, taken))
     };
-    let linked = linked.map_err(|error| not_taken(state, own.file(first), &error))?;
-    let (mut links, source) = (Vec::with_capacity(names.len()), Source::Linked(&linked));
+    let outcome = state.in_the_gate(own.file(first), steps);
+    outcome.unwrap_or_else(|busy| Err(state.busy(own.file(first), busy)))
+}
+
+/// Writes one file, records it, and gives it these of the lock's names.
+fn take_file(
+    state: &mut State,
+    own: &Place,
+    (names, all): (&[Name], &[Name]),
+    claim: &NewFile<'_>,
+    claimant: &Claimant,
+    taken: &mut Vec<Taken>,
+) -> Result<(), Stop> {
+    let Some((last, others)) = names.split_last() else { return Ok(()) };
+    let first = own.file(others.first().unwrap_or(last));
+    let linked = own.directory.linked(claim);
+    let mut linked = linked.map_err(|error| not_taken(state, first, &error))?;
+    let mut record = remember(state, claimant, all, &mut linked)?;
+    let mut given = Vec::with_capacity(names.len());
     let outcome = names.iter().try_for_each(|name| {
-        match take_one(state, own.file(name), &source)? {
-            Given::Link => links.push(name.clone()),
-            alone @ Given::File(_) => add(taken, name, alone),
-        }
+        let publish = |linked: &mut Linked<'_>| match name == last {
+            true => linked.publish_last(name),
+            false => linked.publish(name),
+        };
+        take_one(state, own.file(name), &mut linked, publish)?;
+        given.push(name.clone());
         Ok(())
     });
     let published = linked.finish();
-    match links.is_empty() {
-        true => published.close(),
-        false => taken.insert(0, Taken { names: links, published }),
+    if given.is_empty() {
+        record.as_ref().map(|it| state.records.forget(it));
+        published.close();
+        return outcome;
     }
+    // Where a file cannot be renamed, another one has its name, and holds `flock(2)` without a record.
+    let is_of_another = |it: &mut HolderRecord| it.file != published.identity;
+    if let Some(unused) = record.take_if(is_of_another) {
+        state.records.forget(&unused);
+    }
+    taken.push(Taken { names: given, published, record });
     outcome
 }
 
-fn add(taken: &mut Vec<Taken>, name: &Name, given: Given) {
-    if let Given::File(published) = given {
-        taken.push(Taken { names: vec![name.clone()], published });
-    }
+/// Records a lock before it is visible: without a record it looks dead to processes in another pid namespace, and a reused
+/// pid goes unnoticed. `None` if this user may not write records.
+///
+/// # Errors
+/// The record cannot be written now, as on a full disk.
+pub(super) fn remember(
+    state: &mut State,
+    claimant: &Claimant,
+    names: &[Name],
+    file: &mut Linked<'_>,
+) -> Result<Option<HolderRecord>, Stop> {
+    state.records.remember(claimant, names, file).map_err(|errno| {
+        let (pid, why) = (claimant.who.pid, errno.desc());
+        state.say(Weight::Warning, format!("refused pid {pid}: its start is not recorded: {why}"));
+        Stop::Denied
+    })
 }
 
-/// Where a lock file with another name comes from.
-enum Source<'s> {
-    /// It is written for this name alone.
-    Alone(&'s NewFile<'s>),
-    /// It is a link to a file that was written before.
-    Linked(&'s Linked<'s>),
-}
-
-impl Source<'_> {
-    fn publish(&self, file: LockFile<'_>) -> Result<Option<Given>, pidlockfile::Error> {
-        match self {
-            Self::Alone(claim) => {
-                Ok(file.place.directory.publish(file.name, claim)?.map(Given::File))
-            }
-            Self::Linked(linked) => linked.publish(file.name),
-        }
-    }
-
-    fn replace(
-        &self,
-        file: LockFile<'_>,
-        judged: Judged,
-    ) -> Result<Attempt<Given>, pidlockfile::Error> {
-        match self {
-            Self::Alone(claim) => {
-                Ok(match file.place.directory.replace(file.name, judged, claim)? {
-                    Attempt::Done(published) => Attempt::Done(Given::File(published)),
-                    Attempt::Changed => Attempt::Changed,
-                    Attempt::Contended => Attempt::Contended,
-                })
-            }
-            Self::Linked(linked) => linked.replace(file.name, judged),
-        }
-    }
-}
-
-/// Checks again, when the lock is recorded, that its process exists and that no other lock of the device has appeared.
+/// Checks again, when the lock has its names, that it stands, that its process exists and that no other lock of the device
+/// has appeared.
 fn confirm(
     state: &mut State,
     open: &Directories,
     lock_names: &LockNames,
     applicant: &Applicant,
+    taken: &[Taken],
 ) -> Result<(), Stop> {
+    #[cfg(test)]
+    meanwhile::comes(Before::Confirm);
+    if let Some(lost) = taken.iter().find_map(|file| lost_name(&open.own, file)) {
+        return Err(state.stop_contended(open.own.file(lost), None));
+    }
     // A process that ended while the lock was taken gets no lock: another process may have its number.
     if applicant.has_ended(&mut state.machine) {
         let pid = applicant.pid();
@@ -265,9 +280,9 @@ fn clear_searched(state: &mut State, file: LockFile<'_>) -> Result<(), Stop> {
             state.say(Weight::Notice, format!("ignored {file}, no lock: {why}"));
             return Ok(());
         }
-        let Some((judged, why)) = stale_searched(state, file, found)? else { return Ok(()) };
-        let seen = judged.status();
-        match state.remove(file, judged, why) {
+        let Some((lock, why)) = stale_searched(state, file, found)? else { return Ok(()) };
+        let seen = lock.judged.status();
+        match state.remove(file, lock, why) {
             Attempt::Changed => {}
             Attempt::Contended if !file.place.is_open_to_all() => {
                 return Err(state.stop_contended(file, Some(seen)));
@@ -283,8 +298,8 @@ fn clear_searched(state: &mut State, file: LockFile<'_>) -> Result<(), Stop> {
 fn stale_searched(
     state: &mut State,
     file: LockFile<'_>,
-    found: Result<Found, pidlockfile::Error>,
-) -> Result<Option<(Judged, Stale)>, Stop> {
+    found: Result<Found, Error>,
+) -> Result<Option<(Lock, Stale)>, Stop> {
     match state.examine_found(file, found) {
         Err(Busy::Changing(_) | Busy::Shut | Busy::NotYet(_)) if file.place.is_open_to_all() => {
             Ok(None)
@@ -294,26 +309,44 @@ fn stale_searched(
     }
 }
 
-fn take_one(state: &mut State, file: LockFile<'_>, source: &Source<'_>) -> Result<Given, Stop> {
+/// Gives a file one of its names, and breaks a stale lock that has it.
+fn take_one(
+    state: &mut State,
+    file: LockFile<'_>,
+    linked: &mut Linked<'_>,
+    publish: impl Fn(&mut Linked<'_>) -> Result<bool, Error>,
+) -> Result<(), Stop> {
     let LockFile { place, name } = file;
     for _ in 0..ATTEMPTS {
-        match source.publish(file) {
-            Ok(Some(given)) => return Ok(given),
-            Ok(None) => handover::settle_each(state, place, [name], None)?,
+        match publish(linked) {
+            Ok(true) => return Ok(()),
+            Ok(false) => handover::settle_each(state, place, [name], None)?,
             Err(error) => return Err(not_taken(state, file, &error)),
         }
         let examined = state.examine(file).map_err(|busy| state.busy(file, busy))?;
-        let Some((judged, stale)) = examined else { continue };
-        let seen = judged.status();
-        match source.replace(file, judged) {
-            Ok(Attempt::Done(given)) => {
+        let Some((lock, stale)) = examined else { continue };
+        let seen = lock.judged.status();
+        let broken = match place.has_links() {
+            true => {
+                let last = LastLook::of(&lock.judged, lock.record);
+                let broken = linked.replace(name, lock.judged);
+                state.forget_if_nameless(last);
+                broken
+            }
+            // There is no second link that could change places with it.
+            false => state.take_away(file, lock, false),
+        };
+        match broken {
+            Ok(Attempt::Done(())) => {
                 state.say(Weight::Notice, format!("broke {file}: {stale}"));
-                return Ok(given);
+                if place.has_links() {
+                    return Ok(());
+                }
             }
             Ok(Attempt::Changed) => {}
             Ok(Attempt::Contended) => return Err(state.stop_contended(file, Some(seen))),
             Err(error) => {
-                let help = match error.is_not_permitted() {
+                let help = match error.is_not_permitted() && error.step != Step::Prepare {
                     true => "; run lfpd as the owner of the locks, or give it CAP_FOWNER",
                     false => "",
                 };
@@ -327,19 +360,42 @@ fn take_one(state: &mut State, file: LockFile<'_>, source: &Source<'_>) -> Resul
 }
 
 /// The lock file could not be written, as on a full disk. If another process has the lock, that is the answer.
-fn not_taken(state: &mut State, file: LockFile<'_>, error: &pidlockfile::Error) -> Stop {
+fn not_taken(state: &mut State, file: LockFile<'_>, error: &Error) -> Stop {
     match state.examine(file) {
         Err(busy @ Busy::Held(_)) => state.busy(file, busy),
         Ok(_) | Err(_) => state.cannot_write(error),
     }
 }
 
-fn give_back(state: &mut State, own: &Place, taken: &[Taken]) {
-    let files = taken.iter().rev();
-    let names = files.flat_map(|it| it.names.iter().rev().map(|name| (name, &it.published)));
-    for (name, published) in names {
-        // While the file is held: afterwards, the record of the next lock might be removed instead.
-        state.records.forget_lock(name, published.identity);
+/// Gives back the files that a failed LOCK has written. It waits for a process in the gate: what is not given back stays
+/// until its process ends or releases it.
+fn give_back(state: &mut State, own: &Place, claimant: &Claimant, taken: &[Taken]) {
+    let begun = Instant::now();
+    while !taken.is_empty() {
+        match own.directory.try_enter() {
+            Ok(Entry::Inside(passage)) => {
+                let files = taken.iter().rev();
+                return files.for_each(|file| give_file_back(state, own, file, Some(&passage)));
+            }
+            Ok(Entry::NoGate) => {
+                return taken.iter().rev().for_each(|file| give_file_back(state, own, file, None));
+            }
+            Ok(Entry::Occupied(_)) | Err(_) if begun.elapsed() < TO_GIVE_BACK => {
+                std::thread::sleep(PAUSE);
+            }
+            Ok(Entry::Occupied(_)) | Err(_) => break,
+        }
+    }
+    for name in taken.iter().flat_map(|file| &file.names) {
+        state.watched.add(name, &claimant.who, claimant.uid);
+        let text = format!("left {} behind: the gate cannot be entered", own.file(name));
+        state.say(Weight::Warning, text);
+    }
+}
+
+fn give_file_back(state: &mut State, own: &Place, taken: &Taken, passage: Option<&Passage>) {
+    let Taken { names, published, record } = taken;
+    for name in names.iter().rev() {
         // A file that was written to since then belongs to the process that wrote it.
         let as_written = |seen: &Status| seen.modified == published.modified;
         if let Ok(Attempt::Done(()) | Attempt::Changed) =
@@ -349,62 +405,33 @@ fn give_back(state: &mut State, own: &Place, taken: &[Taken]) {
         }
         // Otherwise our own `flock(2)` would be in the way.
         published.let_go();
-        let Ok(Found::File(judged)) = own.file(name).read() else { continue };
+        let Ok(Found::File(mut judged)) = own.file(name).read() else { continue };
         if judged.identity() != published.identity || judged.modified() != published.modified {
             continue;
         }
+        passage.into_iter().for_each(|passage| judged.enter_by(passage.clone()));
         if let Err(error) = own.directory.release(name, judged, TEMPORARY) {
             state.say(Weight::Warning, format!("left {} behind: {error}", own.file(name)));
         }
     }
-}
-
-/// Records a lock before the client is told that it is taken, and before another process may break it: without
-/// one it looks dead to processes in another pid namespace, and a reused pid goes unnoticed. The lock files are
-/// held by `flock(2)` meanwhile ([`pidlockfile::Directory::guarding`]). Returns whether the lock is recorded: not every
-/// user may write records.
-///
-/// # Errors
-/// The record cannot be written now, as on a full disk, or a program that ignores the rules has removed a file at once.
-pub(super) fn remember(
-    state: &mut State,
-    own: &Place,
-    claimant: &Claimant,
-    taken: &[Taken],
-) -> Result<bool, Stop> {
-    let written = |it: &Taken| -> Vec<Written> {
-        it.names.iter().map(|name| Written::of(name, &it.published)).collect()
-    };
-    let files: Vec<Written> = taken.iter().flat_map(written).collect();
-    let mut lost = None;
-    let are_there = |locks: &[Written]| {
-        let file = |lock: &Written| taken.iter().find(|it| it.names.contains(&lock.name));
-        if locks.len() > 1 && locks.first().and_then(file).is_some_and(all_stand) {
-            return true;
-        }
-        let is_gone =
-            |lock: &&Written| file(lock).is_some_and(|it| !stands(own, &lock.name, &it.published));
-        let gone = locks.iter().find(is_gone).map(|lock| lock.name.clone());
-        let are_there = gone.is_none();
-        lost = gone.or(lost.take());
-        are_there
-    };
-    let recorded = state.records.remember(claimant, &files, are_there);
-    if let Some(name) = lost {
-        return Err(state.stop_contended(own.file(&name), None));
+    if !names.iter().any(|name| own.may_lead_to(name, published.identity)) {
+        record.as_ref().map(|it| state.records.forget(it));
     }
-    recorded.map_err(|errno| {
-        let (pid, why) = (claimant.who.pid, errno.desc());
-        state.say(Weight::Warning, format!("refused pid {pid}: its start is not recorded: {why}"));
-        Stop::Denied
-    })
 }
 
-/// Whether a file that was written has all its names, unchanged, by one look at it.
-fn all_stand(file: &Taken) -> bool {
-    let names = u64::try_from(file.names.len());
-    let is_it = |seen: Status| Ok(seen.links) == names && seen.modified == file.published.modified;
-    Status::of_open(&file.published.file).is_ok_and(is_it)
+/// A name of a written lock that does not lead to it any more. Its first name is looked at, which others meet: if that stands,
+/// and no link is missing, they all do. (Another name that was renamed just now might as well be renamed later.)
+pub(super) fn lost_name<'t>(own: &Place, taken: &'t Taken) -> Option<&'t Name> {
+    let Taken { names, published, .. } = taken;
+    let (first, count) = (names.first()?, u64::try_from(names.len()));
+    let is_whole = |seen: Status| {
+        let is_it = seen.identity == published.identity && seen.modified == published.modified;
+        is_it && Ok(seen.links) == count
+    };
+    if own.has_links() && Status::of_name(&own.directory, first.as_str()).is_ok_and(is_whole) {
+        return None;
+    }
+    names.iter().find(|name| !stands(own, name, published))
 }
 
 /// Whether a written lock still has its name and is unchanged. If its file has another name, a release past a
