@@ -1,5 +1,8 @@
 //! The lock server against the floor: pairs per second, CPU per pair and tail latency, as ratios.
 //!
+//! The last column is the processor time of the load generator for a pair: where it is as much as the server's, the
+//! generator limits the pairs per second as well.
+//!
 //! Both servers run all the time and are loaded in turn, round by round, so that whatever else the
 //! machine does hits both alike. The figure of a row is the median of its rounds. Arguments:
 //! `rounds=N` (5), `seconds=S` of load per server and round (1); `peer=floor` measures the floor
@@ -12,7 +15,8 @@
 //! `peer=shared` loads the server with readers that hold one key together, `peer=one` with writers that
 //! take turns with it; the floor has a key for each connection, as always.
 //! `peer=two` compares two servers, as `dflockd@.service` starts them, with one. `base=PROGRAM` puts
-//! another server in the place of the floor, under the same load as ours: an earlier build, or the Go server.
+//! another server in the place of the floor, under the same load as ours: an earlier build, or the Go server; with
+//! `peer=floor` as well, the floor is measured against that server.
 #![expect(clippy::expect_used, reason = "a measurement that cannot be made ends")]
 
 mod floor;
@@ -58,7 +62,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     println!("median of {rounds} rounds of {length:?} each; goals in brackets");
     println!(
-        "{:>6} {:>12} {:>12} {:>9} {:>10} {:>10} {:>9} {:>10} {:>10} {:>9}",
+        "{:>6} {:>12} {:>12} {:>9} {:>10} {:>10} {:>9} {:>10} {:>10} {:>9} {:>8}",
         "conns",
         "floor/s",
         "dflockd/s",
@@ -68,7 +72,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         "cpu",
         "floor p999",
         "dfl. p999",
-        "p999"
+        "p999",
+        "load us"
     );
     println!("{:>42} {:>31} {:>31}", "[>= 0.9]", "[<= 1.3]", "[<= 2 at 100]");
     for connections in CONNECTIONS {
@@ -127,6 +132,7 @@ struct Measured {
     rate: f64,
     cpu_us: f64,
     p999_us: f64,
+    load_us: f64,
 }
 
 /// One server loaded by two threads, then two servers loaded by one thread each, in turn.
@@ -213,12 +219,13 @@ fn load(
         rate: figure(&report, "/pairs_per_s"),
         cpu_us: cpu.as_secs_f64() * 1e6 * share / figure(&report, "/pairs").max(1.0),
         p999_us: figure(&report, "/pair_us/p999"),
+        load_us: figure(&report, "/client_cpu_s") * 1e6 / figure(&report, "/pairs").max(1.0),
     })
 }
 
 #[derive(Default)]
 struct Row {
-    columns: [Vec<f64>; 9],
+    columns: [Vec<f64>; 10],
 }
 
 impl Row {
@@ -233,6 +240,7 @@ impl Row {
             floor.p999_us,
             ours.p999_us,
             ours.p999_us / floor.p999_us,
+            ours.load_us,
         ];
         for (column, figure) in self.columns.iter_mut().zip(figures) {
             column.push(figure);
@@ -240,9 +248,9 @@ impl Row {
     }
 
     fn print(&mut self, connections: u32) {
-        let [a, b, rate, c, d, cpu, e, f, p999] = self.columns.each_mut().map(|c| median(c));
+        let [a, b, rate, c, d, cpu, e, f, p999, load] = self.columns.each_mut().map(|c| median(c));
         print!(
-            "{connections:>6} {a:>12.0} {b:>12.0} {rate:>9.3} {c:>10.2} {d:>10.2} {cpu:>9.3} {e:>10.0} {f:>10.0} {p999:>9.3}"
+            "{connections:>6} {a:>12.0} {b:>12.0} {rate:>9.3} {c:>10.2} {d:>10.2} {cpu:>9.3} {e:>10.0} {f:>10.0} {p999:>9.3} {load:>8.2}"
         );
     }
 
