@@ -11,18 +11,16 @@
 //! Two files do no I/O: `format` has names and values, `txn` the transactions.
 
 mod format;
-mod session;
 mod txn;
 
 pub use format::Contact;
 
-use crate::client::{Client, Failure};
+use crate::client::{Client, Failure, Session};
 use crate::rpc::{RangeRequest, RangeResponse, ResponseHeader, TxnRequest, TxnResponse};
 use crate::{EtcdNumbers, Settings};
 use format::{Leader, Names, Term, Unusable, Wait, read_hold, read_leader};
 use leases::Ttl;
 use leases::journal::{Failed, Journal, Kept, Record, Recovered};
-use session::Session;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
