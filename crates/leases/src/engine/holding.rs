@@ -1,12 +1,10 @@
 //! One hold: its begin, its lease, its connections, and its record. Pure.
 
-use super::ownership::Standing;
-use super::record::{Kept, LeaseStart, Record};
-use super::request::Grant;
-use super::sharing::Claim;
+use super::rules::{Claim, Standing};
 use super::state::{Alarm, Enqueued, Holder, Noted, Phase, State, Want};
 use super::table::{ConnAt, HolderId, KeyId};
 use super::terms::{Key, Moment, Token, Ttl};
+use super::values::{Grant, Kept, LeaseStart, Record};
 use std::sync::Arc;
 
 /// Makes a connection, which has waited since then, a holder of the key. The caller has checked that there is a slot,

@@ -1,11 +1,11 @@
 //! The table of keys, and which of them are idle since when. Pure.
 
-use super::counters::Census;
-use super::sharing::Claim;
-use super::slots::Slots;
-use super::state::{Caps, Holder};
-use super::table::{Chain, HolderId, KeyId, Line, Table, WaiterId};
+use super::rules::Claim;
+use super::state::Holder;
+use super::table::{Chain, HolderId, KeyId, Line, Slots, Table, WaiterId};
+use super::terms::Caps;
 use super::terms::{Key, Keys as Names, Limit, Moment};
+use super::values::Census;
 use std::collections::{HashMap, HashSet};
 use std::hash::RandomState;
 use std::ops::{Index, IndexMut};

@@ -1,35 +1,28 @@
 //! The lock manager: [`Engine`] gets a request, a rule decides, and the effects follow. [The crate](crate) says which
 //! calls to make, and in which order. `requests.rs` has the requests, `queue.rs` and `holding.rs` what they change,
-//! `sharing.rs` and `ownership.rs` the rules, and `state.rs` the tables. Pure.
+//! `rules.rs` the rules, and `state.rs` the tables. Pure.
 
 #![expect(clippy::indexing_slicing, reason = "ids are made by the engine, not by clients")]
 
-mod counters;
 mod holding;
 mod keys;
-mod ownership;
 mod queue;
-mod record;
-mod request;
 mod requests;
-mod sharing;
-mod slots;
+mod rules;
 mod state;
 mod table;
 mod terms;
-mod timers;
+mod values;
 mod view;
 
-pub use counters::{Census, Counters, Histogram, Population, WAIT_BOUNDS_MICROS};
-pub use record::{Kept, Label, LeaseStart, Record};
-pub use request::{
-    Answer, AutoRelease, ConnId, Effect, Forced, Grant, Progress, Refusal, Request, Verdict,
-};
-pub use sharing::Claim;
-pub use state::Caps;
+pub use rules::Claim;
 pub use terms::{
-    Key, Keys, Limit, MAX_KEY_BYTES, MAX_KEYS, MAX_SECONDS, Mint, Moment, Seconds, TOKEN_DIGITS,
-    Token, Ttl, read_hex,
+    Caps, Key, Keys, Limit, MAX_KEY_BYTES, MAX_KEYS, MAX_SECONDS, Mint, Moment, Seconds,
+    TOKEN_DIGITS, Token, Ttl, read_hex,
+};
+pub use values::{
+    Answer, AutoRelease, Census, ConnId, Counters, Effect, Forced, Grant, Histogram, Kept, Label,
+    LeaseStart, Population, Progress, Record, Refusal, Request, Verdict, WAIT_BOUNDS_MICROS,
 };
 pub use view::{Cursor, KeyLine, KeyView, Party, Sight};
 

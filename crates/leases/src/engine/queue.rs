@@ -1,10 +1,10 @@
 //! The queues of the keys: who waits, and who gets a slot that becomes free. Pure.
 
 use super::holding;
-use super::request::{Answer, Effect};
 use super::state::{Alarm, Enqueued, Holder, Phase, State, Waiter, Want};
 use super::table::{ConnAt, HolderId, KeyId, WaiterId};
 use super::terms::{Moment, Seconds};
+use super::values::{Answer, Effect};
 
 /// Adds a request to the end of the queue.
 pub(super) fn join(

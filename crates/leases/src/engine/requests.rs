@@ -2,11 +2,11 @@
 
 use super::holding;
 use super::queue;
-use super::request::{Answer, Grant, Refusal};
-use super::sharing::Claim;
+use super::rules::Claim;
 use super::state::{Enqueued, Phase, State, Want};
 use super::table::{ConnAt, HolderId, KeyId};
 use super::terms::{Key, Keys, Seconds, Token, Ttl};
+use super::values::{Answer, Grant, Refusal};
 
 /// The answer to a request; `None` if it comes later.
 pub(super) type Decision = Result<Option<Answer>, Refusal>;

@@ -1,9 +1,13 @@
-//! A growing table that reuses its places, for keys, holders, waiters and connections, and lists of its entries.
+//! What the engine's state is built of: a growing table that reuses its places, for keys, holders, waiters and
+//! connections; lists of its entries; deadlines, and what is due at each of them; and which slots of semaphores are
+//! taken.
 //!
-//! Pure. An id is four bytes and typed, so a waiter's id cannot be used for a holder.
+//! Pure. An id is four bytes and typed, so a waiter's id cannot be used for a holder. The caller passes the time.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::{Index, IndexMut};
+
+use super::terms::Moment;
 
 /// A place in a [`Table`]. The letter tells the tables apart.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -198,11 +202,88 @@ impl<const OF: char> Chain<OF> {
     }
 }
 
+/// The deadlines of payloads. Those that are due at the same moment come in the order of the payloads.
+#[derive(Debug)]
+pub(super) struct Timers<P>(BTreeSet<(Moment, P)>);
+
+impl<P: Copy + Ord> Default for Timers<P> {
+    fn default() -> Self {
+        Self(BTreeSet::new())
+    }
+}
+
+impl<P: Copy + Ord> Timers<P> {
+    /// Moves the timer of a payload from one deadline to another. [`Moment::NEVER`] stands for no timer.
+    pub(super) fn reset(&mut self, payload: P, from: Moment, to: Moment) {
+        if from < Moment::NEVER {
+            self.0.remove(&(from, payload));
+        }
+        if to < Moment::NEVER {
+            self.0.insert((to, payload));
+        }
+    }
+
+    /// Takes the first timer if its deadline is at or before `now`.
+    pub(super) fn pop(&mut self, now: Moment) -> Option<P> {
+        if self.next() > now {
+            return None;
+        }
+        self.0.pop_first().map(|(_, payload)| payload)
+    }
+
+    /// The first deadline; [`Moment::NEVER`] without timers.
+    pub(super) fn next(&self) -> Moment {
+        self.0.first().map_or(Moment::NEVER, |(deadline, _)| *deadline)
+    }
+}
+
+/// Slots in a word.
+const BITS: u32 = u64::BITS;
+
+/// The slots that holders have, by key: a bit for each, in words. A word without a bit is not kept, so the cost of a slot
+/// does not depend on its number.
+#[derive(Default)]
+pub(super) struct Slots(BTreeMap<(KeyId, u32), u64>);
+
+impl Slots {
+    /// Takes the lowest slot of a key that is free.
+    pub(super) fn take_lowest(&mut self, key: KeyId) -> u32 {
+        let words = self.0.range((key, 0)..=(key, u32::MAX));
+        let full =
+            words.zip(0..).take_while(|((at, bits), word)| at.1 == *word && **bits == u64::MAX);
+        let word = full.map(|(_, word)| word + 1).last().unwrap_or(0);
+        let bits = self.0.entry((key, word)).or_default();
+        let bit = bits.trailing_ones();
+        *bits |= 1 << bit;
+        word * BITS + bit
+    }
+
+    /// Takes this slot; false if it is taken.
+    pub(super) fn take(&mut self, key: KeyId, slot: u32) -> bool {
+        let bits = self.0.entry((key, slot / BITS)).or_default();
+        let before = std::mem::replace(bits, *bits | 1 << (slot % BITS));
+        before != *bits
+    }
+
+    /// Frees a slot that is taken.
+    pub(super) fn free(&mut self, key: KeyId, slot: u32) {
+        let at = (key, slot / BITS);
+        let bits = self.0.get(&at).map_or(0, |bits| bits & !(1 << (slot % BITS)));
+        if bits == 0 {
+            self.0.remove(&at);
+        } else {
+            self.0.insert(at, bits);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::collections::{BTreeMap, BTreeSet};
+
     use proptest::prelude::*;
-    use std::collections::BTreeMap;
+
+    use super::*;
 
     /// Three entries, added in every order and removed at every place.
     #[test]
@@ -267,5 +348,58 @@ mod tests {
                 prop_assert_eq!(all.collect::<BTreeMap<_, _>>(), model.clone());
             }
         }
+    }
+
+    fn at(micros: u64) -> Moment {
+        Moment::from_micros(micros)
+    }
+
+    #[test]
+    fn timers_fire_in_order_and_never_early() {
+        let mut timers = Timers::default();
+        for (payload, deadline) in [('b', 1_500), ('a', 1_500), ('c', 7)] {
+            timers.reset(payload, Moment::NEVER, at(deadline));
+        }
+        assert_eq!(timers.next(), at(7));
+        assert_eq!(timers.pop(at(1_499)), Some('c'));
+        assert_eq!(timers.pop(at(1_499)), None);
+        assert_eq!([timers.pop(at(1_500)), timers.pop(at(1_500))], [Some('a'), Some('b')]);
+        assert_eq!((timers.pop(Moment::NEVER), timers.next()), (None, Moment::NEVER));
+    }
+
+    proptest! {
+        /// Compared with a set, for two keys.
+        #[test]
+        fn agrees_with_a_set(acts in prop::collection::vec((0_u8..8, 0_u32..2, 0_u32..150), 1..400)) {
+            let (mut slots, mut model) = (Slots::default(), BTreeSet::new());
+            for (act, place, slot) in acts {
+                let key = KeyId::new(place);
+                match act {
+                    0 => prop_assert_eq!(slots.take(key, slot), model.insert((place, slot))),
+                    1 | 2 => {
+                        let taken = model.iter().filter(|(of, _)| *of == place);
+                        let nth = taken.clone().count().checked_sub(1).map(|last| slot as usize % (last + 1));
+                        if let Some(&(_, slot)) = nth.and_then(|nth| taken.clone().nth(nth)) {
+                            slots.free(key, slot);
+                            model.remove(&(place, slot));
+                        }
+                    }
+                    _ => {
+                        let lowest = (0..).find(|slot| !model.contains(&(place, *slot))).unwrap();
+                        prop_assert_eq!(slots.take_lowest(key), lowest);
+                        model.insert((place, lowest));
+                    }
+                }
+                let words: BTreeSet<_> = model.iter().map(|(place, slot)| (*place, slot / BITS)).collect();
+                prop_assert_eq!(slots.0.len(), words.len());
+            }
+        }
+    }
+
+    #[test]
+    fn a_great_number_costs_no_more_than_a_small_one() {
+        let (mut slots, key) = (Slots::default(), KeyId::new(7));
+        assert!(slots.take(key, u32::MAX) && !slots.take(key, u32::MAX));
+        assert_eq!((slots.take_lowest(key), slots.0.len()), (0, 2));
     }
 }

@@ -253,6 +253,54 @@ pub trait Mint: Send {
     fn token(&mut self) -> Token;
 }
 
+/// The limits and times of the engine. Begin with [`Caps::DEFAULT`], which has those of `dflockd`, and change some.
+///
+/// ```
+/// let mut caps = leases::Caps::DEFAULT;
+/// caps.max_waiters = 100;
+/// ```
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Caps {
+    /// The length of a lease if a request names none.
+    pub default_ttl: Ttl,
+    /// The most keys, including idle ones.
+    pub max_locks: usize,
+    /// The most waiters per key; 0 for no cap.
+    pub max_waiters: usize,
+    /// How often idle keys are searched.
+    pub gc_interval: Seconds,
+    /// A key that was idle for longer is forgotten.
+    pub gc_max_idle: Seconds,
+    /// A hold whose owner has gone is released only after this time.
+    pub disconnect_grace: Seconds,
+    /// The most held slots, places in queues and requests of `e`, all together.
+    pub max_entries: usize,
+    /// The same for one connection.
+    pub max_entries_per_connection: usize,
+}
+
+impl Caps {
+    /// Leases of 33 s, 1024 keys, any number of waiters; idle keys are searched every 5 s and forgotten after 60 s; no
+    /// grace; 100,000 entries, half of them for one connection.
+    pub const DEFAULT: Self = Self {
+        default_ttl: Ttl::USUAL,
+        max_locks: 1024,
+        max_waiters: 0,
+        gc_interval: Seconds::from_u16(5),
+        gc_max_idle: Seconds::from_u16(60),
+        disconnect_grace: Seconds::ZERO,
+        max_entries: 100_000,
+        max_entries_per_connection: 50_000,
+    };
+}
+
+impl Default for Caps {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

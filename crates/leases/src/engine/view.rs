@@ -5,11 +5,10 @@
 
 use super::Engine;
 use super::keys::KeyEntry;
-use super::record::Label;
-use super::request::{ConnId, Progress};
 use super::state::{Holder, State, Waiter};
 use super::table::Id;
 use super::terms::{Key, Moment};
+use super::values::{ConnId, Label, Progress};
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 

@@ -57,7 +57,7 @@ fn in_a_pure_file(#[case] planted: &str) {
 }
 
 #[rstest]
-#[case("crates/leases/src/wire/frame.rs")]
+#[case("crates/leases/src/wire/stats.rs")]
 #[case("crates/pidlockfile/src/name.rs")]
 #[case("crates/file-semaphore/src/record.rs")]
 #[case("crates/ttylock/src/device/name.rs")]
@@ -195,15 +195,10 @@ fn a_test_that_is_left_out(#[case] planted: &str, #[case] is_caught: bool) {
     "pub trait Mint: Send + Sync",
     true
 )]
-#[case::a_variant("engine/request.rs", "    Later,\n", "    Later,\n    Planted,\n", true)]
-#[case::what_a_variant_holds(
-    "engine/request.rs",
-    "    Now(Answer),",
-    "    Now(Box<Answer>),",
-    true
-)]
+#[case::a_variant("engine/values.rs", "    Later,\n", "    Later,\n    Planted,\n", true)]
+#[case::what_a_variant_holds("engine/values.rs", "    Now(Answer),", "    Now(Box<Answer>),", true)]
 #[case::a_trait_that_is_gone(
-    "engine/request.rs",
+    "engine/values.rs",
     "#[derive(Clone, Debug, PartialEq, Eq)]\n#[expect",
     "#[derive(Clone, Debug, PartialEq)]\n#[expect",
     true

@@ -1,7 +1,10 @@
-//! Requests to the engine, and its answers, as values without protocol text. Pure.
+//! Requests to the engine, its answers, what a record of holds says, and the counters of events, as values without
+//! protocol text. Pure.
 
-use super::sharing::Claim;
-use super::terms::{Key, Keys, Moment, Seconds, Token, Ttl};
+use std::sync::Arc;
+
+use super::rules::Claim;
+use super::terms::{Key, Keys, Limit, Moment, Seconds, Token, Ttl};
 
 /// A connection, as the engine knows it. The place is reused after the connection has ended, but the generation is not:
 /// an answer to an ended connection never reaches the next one in its place.
@@ -244,4 +247,212 @@ pub enum AutoRelease {
     On,
     /// They stay until they are released by token or their leases end.
     Off,
+}
+
+/// The label of a connection. A hold keeps the label that its connection had at the grant.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Label {
+    /// A name for people; empty if there is none.
+    pub name: Arc<str>,
+    /// A value for programs, such as the address of the holder; empty if there is none.
+    pub value: Arc<str>,
+}
+
+impl Label {
+    /// Both texts.
+    #[must_use]
+    pub fn new(name: impl Into<Arc<str>>, value: impl Into<Arc<str>>) -> Self {
+        Self { name: name.into(), value: value.into() }
+    }
+
+    /// As text: the name, a line end and the value. Neither has a line end.
+    #[must_use]
+    pub fn write(&self) -> String {
+        format!("{}\n{}", self.name, self.value)
+    }
+
+    /// Reads the text of [`Label::write`]; `None` for text without a line end.
+    #[must_use]
+    pub fn read(text: &[u8]) -> Option<Self> {
+        let text = String::from_utf8_lossy(text);
+        let (name, value) = text.split_once('\n')?;
+        Some(Self { name: name.into(), value: value.into() })
+    }
+}
+
+/// A hold in the record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_structs, reason = "a journal writes every field")]
+pub struct Kept {
+    /// The key.
+    pub key: Arc<[u8]>,
+    /// What is held of the key.
+    pub claim: Claim,
+    /// The token of the hold.
+    pub token: Token,
+    /// The length of the lease in the last request.
+    pub ttl: Ttl,
+    /// The time that was left of the lease when this was recorded.
+    pub left_micros: u64,
+    /// The label of its holder.
+    pub label: Option<Label>,
+    /// Which slot of a semaphore it has; `None` for a lock, and in records of versions that knew no slots.
+    pub slot: Option<u32>,
+}
+
+/// A change of one hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums, reason = "a journal records every change")]
+pub enum Record {
+    /// It began: its token is announced to a client.
+    Granted(Kept),
+    /// Its lease was renewed, or the time that is left is recorded.
+    Extended(Kept),
+    /// It was released, or its lease ended.
+    Ended(Token),
+}
+
+impl Record {
+    /// The token of the hold.
+    #[must_use]
+    pub const fn token(&self) -> Token {
+        match self {
+            Self::Granted(kept) | Self::Extended(kept) => kept.token,
+            Self::Ended(token) => *token,
+        }
+    }
+}
+
+/// When the lease of a hold that is recorded begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums, reason = "a server knows both")]
+pub enum LeaseStart {
+    /// With the grant or the renewal.
+    Grant,
+    /// When that is recorded, as [`Engine::start_lease`](super::Engine::start_lease) reports. Until then the hold does
+    /// not end by itself.
+    Record,
+}
+
+/// Upper bounds of the wait histogram's buckets in microseconds; one more bucket has no bound.
+pub const WAIT_BOUNDS_MICROS: [u64; 9] =
+    [100, 1_000, 5_000, 10_000, 50_000, 100_000, 1_000_000, 10_000_000, 60_000_000];
+
+/// The waiting times of granted requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Histogram {
+    /// Per bucket, not cumulated; bounds are [`WAIT_BOUNDS_MICROS`].
+    pub buckets: [u64; WAIT_BOUNDS_MICROS.len() + 1],
+    /// All waits together.
+    pub sum_micros: u64,
+    /// Number of waits.
+    pub count: u64,
+}
+
+impl Histogram {
+    /// Counts one wait.
+    pub fn record(&mut self, micros: u64) {
+        let place = WAIT_BOUNDS_MICROS.partition_point(|&bound| bound < micros);
+        self.buckets[place] += 1;
+        self.sum_micros = self.sum_micros.saturating_add(micros);
+        self.count += 1;
+    }
+}
+
+/// Events since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(clippy::exhaustive_structs, reason = "a server shows every number")]
+pub struct Counters {
+    /// Slots given out.
+    pub grants: u64,
+    /// Slots given back by token.
+    pub releases: u64,
+    /// Slots freed because their connection ended.
+    pub disconnect_releases: u64,
+    /// Leases renewed by token.
+    pub renewals: u64,
+    /// Leases that ran out.
+    pub expiries: u64,
+    /// Waits that ended without a grant.
+    pub timeouts: u64,
+    /// Refused requests, indexed by the place of their [`Refusal`].
+    pub refusals: [u64; Refusal::ALL.len()],
+    /// The times from request to grant, including immediate grants.
+    pub waits: Histogram,
+}
+
+impl Counters {
+    /// Refusals of one kind.
+    #[must_use]
+    pub fn refused(&self, refusal: Refusal) -> u64 {
+        self.refusals[refusal as usize]
+    }
+}
+
+/// The numbers of entries in the tables. They are updated at each change, so that no search is necessary.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(clippy::exhaustive_structs, reason = "a server shows every number")]
+pub struct Census {
+    /// Of keys with a limit of 1.
+    pub locks: Population,
+    /// Of keys with a greater limit.
+    pub semaphores: Population,
+    /// Readers: holders that share a lock.
+    pub lock_readers: usize,
+}
+
+/// The keys of one kind, and what is in their lists.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(clippy::exhaustive_structs, reason = "a server shows every number")]
+pub struct Population {
+    /// Keys that have a holder or a waiter.
+    pub in_use: usize,
+    /// Keys that have neither.
+    pub idle: usize,
+    /// Slots that are held, also those of readers.
+    pub holders: usize,
+    /// Places in queues.
+    pub waiters: usize,
+}
+
+impl Census {
+    /// The numbers of keys with this limit.
+    pub(super) const fn of(&mut self, limit: Limit) -> &mut Population {
+        if limit.count() == 1 { &mut self.locks } else { &mut self.semaphores }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case("name", "value")]
+    #[case("", "value")]
+    #[case("a b", "")]
+    fn a_written_label_is_read_back(#[case] name: &str, #[case] value: &str) {
+        let label = Label { name: name.into(), value: value.into() };
+        assert_eq!(Label::read(label.write().as_bytes()), Some(label));
+    }
+
+    #[test]
+    fn text_without_a_line_end_is_no_label() {
+        assert_eq!(Label::read(b"name"), None);
+    }
+
+    #[rstest]
+    #[case(0, 0)]
+    #[case(100, 0)]
+    #[case(101, 1)]
+    #[case(60_000_000, 8)]
+    #[case(60_000_001, 9)]
+    fn each_wait_is_counted_in_its_bucket(#[case] micros: u64, #[case] bucket: usize) {
+        let mut waits = Histogram::default();
+        waits.record(micros);
+        assert_eq!((waits.buckets[bucket], waits.count, waits.sum_micros), (1, 1, micros));
+    }
 }
