@@ -44,7 +44,7 @@ pub(crate) fn resolve(path: &Path) -> Result<Place, Error> {
             return plain(directory, name, invalid);
         }
         let around = directory.metadata().map_err(|_| invalid(PathProblem::NoDirectory))?;
-        if !links::may_follow(&link, &around) {
+        if !links::may_follow_link(&link, &around) {
             return Err(invalid(PathProblem::ForeignLink));
         }
         let target = place.read_link().map_err(|_| invalid(PathProblem::NoName))?;

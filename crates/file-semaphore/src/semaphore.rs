@@ -211,7 +211,7 @@ impl Semaphore {
         patience: Patience<'_>,
     ) -> Result<Vec<Guard>, Error> {
         let wish = Wish { tag, sharing: Sharing::Alone, patience };
-        many::acquire(semaphores, wish, &mut |semaphore| semaphore.files.own_holder())
+        many::acquire_many(semaphores, wish, &mut |semaphore| semaphore.files.own_holder())
     }
 
     /// Releases a slot that is recorded for the releaser (the first such slot), even if another

@@ -224,7 +224,7 @@ fn take(
     patience: Patience<'_>,
 ) -> Result<Outcome, Error> {
     let semaphore = Semaphore::with_config(&lock.path, taking.config(lock.config()))?;
-    let recorded = holder::to_record(holder, semaphore.files.judge.here())?;
+    let recorded = holder::holder_to_record(holder, semaphore.files.judge.here())?;
     let wish = Wish { tag: taking.tag.as_deref(), sharing: taking.sharing(), patience };
     Ok(acquired(lock, holder, take_for(&semaphore, &recorded, wish)?))
 }
@@ -241,7 +241,7 @@ pub(crate) fn take_for(
         signals::hold_off();
         return semaphore.take(wish, holder);
     }
-    let signals = signals::catch()?;
+    let signals = signals::catch_signals()?;
     let patience = Patience { alarm: Some(&signals), ..wish.patience };
     let guard = semaphore.take(Wish { patience, ..wish }, holder)?;
     if let Some(interrupted) = signals.ring() {
@@ -286,7 +286,7 @@ fn release(words: &Release) -> Result<Outcome, Error> {
 }
 
 fn touch(semaphore: &Semaphore, named: Option<Pid>) -> Result<LockInfo, Error> {
-    let holder = holder::named(named, semaphore.files.judge.here())?;
+    let holder = holder::holder_named(named, semaphore.files.judge.here())?;
     semaphore.renew_for(Releaser::Holder(&holder))
 }
 
@@ -294,16 +294,18 @@ fn touch(semaphore: &Semaphore, named: Option<Pid>) -> Result<LockInfo, Error> {
 /// command of a script or a subshell (execve(2)) instead of starting it.
 fn release_as_holder(semaphore: &Semaphore, named: Option<Pid>) -> Result<(), Error> {
     let here = semaphore.files.judge.here();
-    let holder = match holder::named_or_number(named, here) {
+    let holder = match holder::holder_named_or_number(named, here) {
         // It may still release what has no owner.
-        Err(Error::Process { message: holder::ENDED }) => holder::named(Some(Pid::this()), here)?,
+        Err(Error::Process { message: holder::STARTER_ENDED }) => {
+            holder::holder_named(Some(Pid::this()), here)?
+        }
         other => other?,
     };
     let denied = match semaphore.release_for(Releaser::Holder(&holder)) {
         Err(error @ Error::NotHolder { .. }) if named.is_none() => error,
         result => return result,
     };
-    let own = holder::named(Some(Pid::this()), here)?;
+    let own = holder::holder_named(Some(Pid::this()), here)?;
     match semaphore.release_for(Releaser::Holder(&own)) {
         Err(Error::NotHolder { .. }) => Err(denied),
         result => result,

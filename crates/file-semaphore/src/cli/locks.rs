@@ -63,7 +63,7 @@ pub(super) fn take(
         patience: Patience { alarm, hears: hears.as_deref(), ..patience },
         sharing: words.taking.sharing(),
     };
-    many::acquire(&semaphores.iter().collect::<Vec<_>>(), wish, holder)
+    many::acquire_many(&semaphores.iter().collect::<Vec<_>>(), wish, holder)
 }
 
 /// How often a lock is renewed, so that it never counts as old for users with the same timeout.

@@ -28,7 +28,7 @@ pub(crate) fn in_background(run: &Run, form: Form, words: &[OsString]) -> Result
     if let Some(error) = run.command().first().and_then(|it| StartError::foreseen(it)) {
         return Ok(End::Code(not_started(&error, form)));
     }
-    let signals = signals::catch()?;
+    let signals = signals::catch_signals()?;
     let background = Background::start("sema", words, &signals).map_err(cannot_start)?;
     let ended = background.outcome(&signals);
     let ended = ended.map_err(|_| Error::Process { message: "cannot wait for the command" })?;
@@ -41,7 +41,7 @@ pub(crate) fn in_background(run: &Run, form: Form, words: &[OsString]) -> Result
 /// Whatever kept the command from being run.
 pub(crate) fn run(words: &Run, form: Form, began: Option<Began>) -> Result<End, Error> {
     let semaphores = open(words)?;
-    let signals = signals::catch()?;
+    let signals = signals::catch_signals()?;
     let begin = Instant::now();
     let command = words.command();
     let mut standby = None;
@@ -148,7 +148,7 @@ fn cannot_start(error: io::Error) -> Error {
     } else if error.kind() == io::ErrorKind::NotFound {
         "cannot start the command: the file of this program is gone"
     } else {
-        return signals::system(Errno::try_from(error).unwrap_or(Errno::UnknownErrno));
+        return signals::system_error(Errno::try_from(error).unwrap_or(Errno::UnknownErrno));
     };
     Error::Process { message }
 }

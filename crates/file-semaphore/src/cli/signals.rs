@@ -9,8 +9,9 @@ pub(super) use wrapcmd::hold_off;
 use crate::error::Error;
 use crate::sys::watch::Alarm;
 
-pub(super) fn catch() -> Result<Signals, Error> {
-    Signals::catch().map_err(|error| system(Errno::try_from(error).unwrap_or(Errno::UnknownErrno)))
+pub(super) fn catch_signals() -> Result<Signals, Error> {
+    Signals::catch()
+        .map_err(|error| system_error(Errno::try_from(error).unwrap_or(Errno::UnknownErrno)))
 }
 
 /// A signal ends a wait, and so does the end of the process that stands by.
@@ -25,6 +26,6 @@ impl Alarm for Signals {
 }
 
 /// An error of the few system calls that concern no file.
-pub(super) fn system(errno: Errno) -> Error {
+pub(super) fn system_error(errno: Errno) -> Error {
     Error::Process { message: errno.desc() }
 }

@@ -116,7 +116,7 @@ fn sweep_one(files: &Files, name: &Name, maker: Pid) -> bool {
 /// [`Error::System`] when the directory cannot be read.
 pub fn list(directory: impl AsRef<Path>, config: Config) -> Result<Vec<Listed>, Error> {
     let directory = directory.as_ref();
-    let mut listed = files(directory, config)?;
+    let mut listed = list_all(directory, config)?;
     for name in Directory::open(directory)?.names()? {
         let Some(lock) = lock_before(READERS, &name) else { continue };
         let readers = directory.join(name.as_os_str());
@@ -124,7 +124,7 @@ pub fn list(directory: impl AsRef<Path>, config: Config) -> Result<Vec<Listed>, 
             continue;
         }
         // A directory that is gone by now, or is closed to the caller, has no holders that could be shown.
-        let holders = files(&readers, config).unwrap_or_default().into_iter();
+        let holders = list_all(&readers, config).unwrap_or_default().into_iter();
         let holders = holders.filter(Listed::may_be_held);
         listed.extend(holders.map(|it| Listed { name: lock.clone(), shared: true, ..it }));
     }
@@ -133,7 +133,7 @@ pub fn list(directory: impl AsRef<Path>, config: Config) -> Result<Vec<Listed>, 
 }
 
 /// The lock files of a directory, sorted by name.
-pub(crate) fn files(directory: &Path, config: Config) -> Result<Vec<Listed>, Error> {
+pub(crate) fn list_all(directory: &Path, config: Config) -> Result<Vec<Listed>, Error> {
     let handle = Directory::open(directory)?;
     let mut names = handle.names()?;
     names.retain(|name| temporary_of(name).is_none());

@@ -132,7 +132,7 @@ impl Guard {
     pub(crate) fn shield(&self) {
         if let Some(published) = &self.published {
             // Where that fails a release may find the lock broken a moment before.
-            let _ = crate::sys::flock::exclude(&published.file);
+            let _ = crate::sys::flock::flock_exclusively(&published.file);
         }
     }
 

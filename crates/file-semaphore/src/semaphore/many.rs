@@ -9,7 +9,7 @@ use crate::semaphore::{Guard, Patience, Semaphore, Wish};
 
 /// Takes one after the other, in the order of directory and name, each in the name that `holder` gives for it. A failure
 /// lets go of all.
-pub(crate) fn acquire(
+pub(crate) fn acquire_many(
     semaphores: &[&Semaphore],
     wish: Wish<'_>,
     holder: &mut dyn FnMut(&Semaphore) -> Result<Holder, Error>,

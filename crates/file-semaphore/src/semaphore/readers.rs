@@ -62,7 +62,7 @@ impl<'a> Readers<'a> {
                 }
                 _ => {}
             }
-            match cleaning::files(&self.directory, self.files.config) {
+            match cleaning::list_all(&self.directory, self.files.config) {
                 // It may be there again by now.
                 Err(error) if is_gone(&error) => last = Some(error),
                 Ok(mut listed) => {
@@ -137,7 +137,8 @@ impl<'a> Readers<'a> {
         let path = self.directory.join(format!("{}-{:016x}", Pid::this(), random()));
         let mut last = None;
         for _ in 0..TRIES {
-            if let Err(error) = alike::make(&self.directory, &self.files.directory) {
+            if let Err(error) = alike::make_directory_alike(&self.directory, &self.files.directory)
+            {
                 if error.kind() == io::ErrorKind::NotFound {
                     continue;
                 }

@@ -19,9 +19,9 @@ const BITS: u32 = 0o3777;
 ///
 /// # Errors
 /// As the system has it; `NotADirectory` for anything else in its place, a link to one too.
-pub(crate) fn make(path: &Path, around: &Directory) -> io::Result<()> {
+pub(crate) fn make_directory_alike(path: &Path, around: &Directory) -> io::Result<()> {
     let around = File::from(around.as_fd().try_clone_to_owned()?).metadata()?;
-    match mkdir(path, bits(around.mode() & BITS)) {
+    match mkdir(path, permission_bits(around.mode() & BITS)) {
         Ok(()) => {}
         Err(Errno::EEXIST) if std::fs::symlink_metadata(path)?.is_dir() => return Ok(()),
         Err(Errno::EEXIST) => return Err(Errno::ENOTDIR.into()),
@@ -42,7 +42,7 @@ pub(crate) fn make(path: &Path, around: &Directory) -> io::Result<()> {
     let same_group = seen.gid() == around.gid() || fchown(&made, None, group).is_ok();
     let mode = if same_group { around.mode() } else { without_group(around.mode()) };
     if seen.mode() & BITS != mode & BITS {
-        fchmod(&made, bits(mode & BITS))?;
+        fchmod(&made, permission_bits(mode & BITS))?;
     }
     Ok(())
 }
@@ -52,7 +52,7 @@ fn narrowed<N: TryFrom<u32> + Default>(mode: u32) -> N {
 }
 
 /// As wide as the system has it, at least 16 bits.
-pub(super) fn bits(mode: u32) -> Mode {
+pub(super) fn permission_bits(mode: u32) -> Mode {
     Mode::from_bits_truncate(narrowed(mode))
 }
 

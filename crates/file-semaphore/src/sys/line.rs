@@ -94,7 +94,7 @@ impl<'d> Line<'d> {
         let mut ticket = last_name(self.lock).and_then(|last| self.open(last));
         for _ in 0..TRIES {
             let Some(last) = ticket else { return false };
-            if !flock::is_free(&*last.file) {
+            if !flock::is_flock_free(&*last.file) {
                 return true;
             }
             ticket = last.next.and_then(|name| self.open(name));
@@ -111,7 +111,7 @@ impl<'d> Line<'d> {
         let last = last_name(self.lock)?;
         let own = self.fresh()?;
         let flags = OPENING | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_RDWR;
-        let mode = alike::bits(self.mode & 0o666);
+        let mode = alike::permission_bits(self.mode & 0o666);
         let mut file = File::from(openat(self.directory, own.as_os_str(), flags, mode).ok()?);
         let identity = self.ready(&mut file, &own, mode);
         let joined = identity.and_then(|identity| Some((identity, self.put(&own, &last)?)));
@@ -129,7 +129,7 @@ impl<'d> Line<'d> {
     /// Makes a new file a ticket.
     fn ready(self, file: &mut File, own: &Name, mode: Mode) -> Option<Identity> {
         let named = fchmod(&*file, mode).is_ok()
-            && flock::exclude(file)
+            && flock::flock_exclusively(file)
             && file.write_all(own.as_os_str().as_bytes()).is_ok();
         Some(Status::of_open(file).ok().filter(|_| named)?.identity)
     }
@@ -201,7 +201,7 @@ impl<'d> Line<'d> {
             let Some(last) = name else { return };
             let ticket = self.open(last.clone());
             self.remove(&last);
-            let left = ticket.filter(|ticket| flock::is_free(&*ticket.file));
+            let left = ticket.filter(|ticket| flock::is_flock_free(&*ticket.file));
             name = left.and_then(|ticket| ticket.next);
         }
     }
@@ -211,7 +211,7 @@ impl<'d> Line<'d> {
     pub(crate) fn sweep(self) -> bool {
         for tried in 0..TRIES {
             let last = last_name(self.lock).and_then(|last| self.open(last));
-            if last.is_none_or(|last| !flock::is_free(&*last.file)) {
+            if last.is_none_or(|last| !flock::is_flock_free(&*last.file)) {
                 return tried > 0;
             }
             let is_over = self.stand().is_some_and(|mut place| place.leave());
@@ -241,7 +241,7 @@ impl Ticket<'_> {
             return None;
         }
         let before = self.0.before.as_ref()?;
-        Some(turn::wait(before.identity, &before.file, time, alarm))
+        Some(turn::wait_for_ticket(before.identity, &before.file, time, alarm))
     }
 }
 
@@ -249,7 +249,7 @@ impl Standing<'_> {
     fn is_first(&mut self) -> bool {
         for _ in 0..MOST_DEAD {
             let Some(before) = self.before.take() else { return true };
-            if !flock::is_free(&*before.file) {
+            if !flock::is_flock_free(&*before.file) {
                 self.before = Some(before);
                 return false;
             }
@@ -264,14 +264,14 @@ impl Standing<'_> {
         if self.is_first() {
             self.end_line();
         }
-        flock::release(&self.file);
+        flock::release_flock(&self.file);
         let Some(before) = self.before.take() else { return true };
         if self.is_nameless() && self.line.identity(&before.name) == Some(before.identity) {
             self.line.forget(before.name);
             return true;
         }
         // Looked at again: it may have left before this one, and then it saw that this one was there.
-        flock::is_free(&*before.file)
+        flock::is_flock_free(&*before.file)
     }
 
     /// If the first one is the last one, too, there is no line any more.

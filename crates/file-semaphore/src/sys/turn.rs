@@ -28,7 +28,7 @@ const STACK: usize = 64 * 1024;
 static AWAITED: Mutex<BTreeMap<Identity, (Pid, Arc<Bell>)>> = Mutex::new(BTreeMap::new());
 
 /// Waits until the ticket's owner has let go of it (`Change`), the time is over, or the alarm rings.
-pub(super) fn wait(
+pub(super) fn wait_for_ticket(
     ticket: Identity,
     file: &Arc<File>,
     time: Duration,
@@ -58,7 +58,7 @@ fn bell(ticket: Identity, file: &Arc<File>) -> io::Result<Arc<Bell>> {
 fn watch(ticket: Identity, file: &Arc<File>, bell: &Arc<Bell>) -> io::Result<()> {
     let (file, bell) = (Arc::clone(file), Arc::clone(bell));
     let body = move || {
-        let gone = flock::wait_until_free(&file);
+        let gone = flock::wait_until_flock_free(&file);
         guarded(&AWAITED).retain(|_, (_, other)| !Arc::ptr_eq(other, &bell));
         // Where flock(2) fails, waiters look from time to time.
         if gone {

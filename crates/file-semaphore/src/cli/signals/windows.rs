@@ -7,7 +7,7 @@ use crate::sys::watch::Alarm;
 /// Nothing is caught.
 pub(super) struct Signals;
 
-pub(super) fn catch() -> Result<Signals, Error> {
+pub(super) fn catch_signals() -> Result<Signals, Error> {
     Ok(Signals)
 }
 

@@ -3,6 +3,6 @@
 use std::fs::Metadata;
 
 /// Any.
-pub(crate) fn may_follow(_link: &Metadata, _around: &Metadata) -> bool {
+pub(crate) fn may_follow_link(_link: &Metadata, _around: &Metadata) -> bool {
     true
 }
