@@ -68,23 +68,20 @@ mod config;
 mod error;
 #[cfg(feature = "async")]
 mod future;
-mod judge;
 pub mod limits;
 mod path;
 mod record;
 mod semaphore;
 mod stale;
 mod sys;
-mod temporary;
 
 pub use config::{Config, Slots};
 pub use error::{Error, PathProblem};
 #[cfg(feature = "async")]
 pub use future::Acquiring;
-pub use judge::HeldStatus;
 pub use pidlockfile::process::{ClockShift, Start};
 pub use pidlockfile::{Durability, Pid};
 pub use record::{Holder, LockInfo, ParseError, Tag};
 pub use semaphore::cleaning::{Listed, Swept, clean_all, list};
 pub use semaphore::{Cancel, Guard, Releaser, Request, Semaphore, SlotStatus};
-pub use stale::{Here, Liveness, StalePolicy, StaleRule};
+pub use stale::{HeldStatus, Here, Liveness, StalePolicy, StaleRule};

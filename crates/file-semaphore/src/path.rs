@@ -7,7 +7,7 @@ use pidlockfile::Name;
 
 use crate::error::{Error, PathProblem};
 use crate::limits::{LONGEST_NAME, MOST_LINKS};
-use crate::sys::links;
+use crate::sys::may_follow_link;
 
 /// A lock's place: an existing directory (as far as was seen) and a name in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,7 +44,7 @@ pub(crate) fn resolve(path: &Path) -> Result<Place, Error> {
             return plain(directory, name, invalid);
         }
         let around = directory.metadata().map_err(|_| invalid(PathProblem::NoDirectory))?;
-        if !links::may_follow_link(&link, &around) {
+        if !may_follow_link(&link, &around) {
             return Err(invalid(PathProblem::ForeignLink));
         }
         let target = place.read_link().map_err(|_| invalid(PathProblem::NoName))?;

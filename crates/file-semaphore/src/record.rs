@@ -2,9 +2,15 @@
 //!
 //! The format is `sema(5)`: one `key=value` per line. Each value that comes out of here is one line of text,
 //! so a hostile file can neither forge a second line of output nor move the cursor of a terminal.
+//!
+//! Also the names of what lies beside a lock: temporary files and their makers; the ticket of the last in line; the
+//! directory of readers. Names are bytes.
 
+use std::ffi::OsString;
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use pidlockfile::{Name, Pid};
 
 use crate::limits::{LONGEST_FILE, LONGEST_TAG, LONGEST_WORD, WINDOWS_NAMESPACE};
 
@@ -350,6 +356,62 @@ pub(crate) fn one_line(text: &str, longest: usize) -> Option<String> {
     let cut: String = clean.trim().chars().take(longest).collect();
     let line = cut.trim_end();
     (!line.is_empty()).then(|| line.to_owned())
+}
+
+/// What follows the lock's name in that of the last ticket.
+pub(crate) const QUEUE: &str = ".queue";
+
+/// What follows the lock's name in that of the directory with its readers.
+pub(crate) const READERS: &str = ".shared";
+
+/// The name that begins with another.
+pub(crate) fn beside(lock: &Name, rest: &str) -> Option<Name> {
+    let mut name = lock.as_os_str().to_owned();
+    name.push(rest);
+    Name::new(name)
+}
+
+/// The process that made a temporary file of this lock: `LOCK.PID.RANDOM.tmp`.
+pub(crate) fn maker(name: &[u8], lock: &Name) -> Option<Pid> {
+    made_by(name.strip_prefix(lock.as_os_str().as_encoded_bytes())?.strip_prefix(b".")?)
+}
+
+/// The part behind the lock's name: `PID.RANDOM.tmp`, as both this crate and the original
+/// TypeScript tool write it.
+fn made_by(rest: &[u8]) -> Option<Pid> {
+    let (pid, random) = std::str::from_utf8(rest).ok()?.strip_suffix(".tmp")?.split_once('.')?;
+    let good =
+        (1..=64).contains(&random.len()) && random.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    let number = integer(pid).filter(|_| good)?;
+    Pid::new(i64::try_from(number).ok()?)
+}
+
+/// The lock to which a temporary file belongs, if it is one.
+pub(crate) fn temporary_of(name: &Name) -> Option<OsString> {
+    let bytes = name.as_os_str().as_encoded_bytes();
+    // From behind: "tmp", what is random, the number.
+    let (at, _) = bytes.iter().enumerate().rev().filter(|(_, byte)| **byte == b'.').nth(2)?;
+    let (lock, rest) = bytes.split_at_checked(at)?;
+    made_by(rest.get(1..)?)?;
+    beginning(lock)
+}
+
+/// The lock beside which something of this name would be: its last ticket ([`QUEUE`]), or the directory with its
+/// readers ([`READERS`]).
+pub(crate) fn lock_before(rest: &str, name: &Name) -> Option<OsString> {
+    beginning(name.as_os_str().as_encoded_bytes().strip_suffix(rest.as_bytes())?)
+}
+
+#[cfg(unix)]
+fn beginning(bytes: &[u8]) -> Option<OsString> {
+    use std::os::unix::ffi::OsStringExt;
+    (!bytes.is_empty()).then(|| OsString::from_vec(bytes.to_owned()))
+}
+
+/// Of a name that is no text nothing can be cut off here.
+#[cfg(not(unix))]
+fn beginning(bytes: &[u8]) -> Option<OsString> {
+    std::str::from_utf8(bytes).ok().filter(|text| !text.is_empty()).map(OsString::from)
 }
 
 #[cfg(test)]

@@ -1,31 +1,28 @@
-//! A semaphore: what its users may ask of it. The files, the wait and the readers are elsewhere.
+//! A semaphore: what its users may ask of it. Several are taken all or none, always in the same order, so that two
+//! callers never wait for each other. The files, the wait and the readers are elsewhere.
 
 pub(crate) mod cleaning;
 pub(crate) mod files;
-mod guard;
-pub(crate) mod many;
 mod readers;
-mod release;
 mod request;
 mod waiting;
 
-pub use guard::Guard;
-pub use release::Releaser;
-pub(crate) use request::Sharing;
-pub use request::{Cancel, Request};
-pub(crate) use waiting::{Free, Patience, Waiting};
-
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::config::Config;
-use crate::error::Error;
-use crate::judge::HeldStatus;
+use crate::error::{Error, PathProblem};
 use crate::record::{Holder, LockInfo};
 use crate::semaphore::cleaning::{Swept, sweep};
 use crate::semaphore::files::{Claimant, Files};
 use crate::semaphore::readers::Readers;
+use crate::stale::HeldStatus;
+
+pub use files::Releaser;
+pub(crate) use request::Sharing;
+pub use request::{Cancel, Guard, Request};
+pub(crate) use waiting::{Free, Patience, Waiting};
 
 /// A file-based semaphore: at most one holder, or at most N, among all processes that use the
 /// same path, in whatever language they are written.
@@ -211,7 +208,7 @@ impl Semaphore {
         patience: Patience<'_>,
     ) -> Result<Vec<Guard>, Error> {
         let wish = Wish { tag, sharing: Sharing::Alone, patience };
-        many::acquire_many(semaphores, wish, &mut |semaphore| semaphore.files.own_holder())
+        acquire_many(semaphores, wish, &mut |semaphore| semaphore.files.own_holder())
     }
 
     /// Releases a slot that is recorded for the releaser (the first such slot), even if another
@@ -269,6 +266,37 @@ impl Semaphore {
     pub fn path(&self) -> PathBuf {
         self.files.path()
     }
+}
+
+/// Takes one after the other, in the order of directory and name, each in the name that `holder` gives for it. A failure
+/// lets go of all.
+pub(crate) fn acquire_many(
+    semaphores: &[&Semaphore],
+    wish: Wish<'_>,
+    holder: &mut dyn FnMut(&Semaphore) -> Result<Holder, Error>,
+) -> Result<Vec<Guard>, Error> {
+    let begin = Instant::now();
+    let key = |semaphore: &Semaphore| {
+        let place = semaphore.files.directory.identity();
+        (place, semaphore.files.place.name.as_os_str().to_owned())
+    };
+    let mut sorted: Vec<(usize, &Semaphore)> = semaphores.iter().copied().enumerate().collect();
+    sorted.sort_by_key(|(_, semaphore)| key(semaphore));
+    let twice = sorted.windows(2).find_map(|pair| match pair {
+        [(_, one), (_, other)] if key(one) == key(other) => Some(other.path()),
+        _ => None,
+    });
+    if let Some(path) = twice {
+        return Err(Error::InvalidPath { path, problem: PathProblem::Twice });
+    }
+    let mut guards = Vec::with_capacity(sorted.len());
+    for (index, semaphore) in sorted {
+        let timeout = wish.patience.timeout.map(|timeout| timeout.saturating_sub(begin.elapsed()));
+        let wish = Wish { patience: Patience { timeout, ..wish.patience }, ..wish };
+        guards.push((index, semaphore.take(wish, &mut || holder(semaphore))?));
+    }
+    guards.sort_by_key(|(index, _)| *index);
+    Ok(guards.into_iter().map(|(_, guard)| guard).collect())
 }
 
 #[cfg(test)]

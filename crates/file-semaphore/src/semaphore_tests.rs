@@ -505,7 +505,7 @@ fn a_ticket_is_swept_when_nobody_holds_it_however_alive_its_maker_is() {
     write(&ticket("a1"));
     write(&ticket("c3"));
     let held = fs::File::open(scratch.path().join(ticket("c3"))).unwrap();
-    assert!(crate::sys::flock::flock_exclusively(&held));
+    assert!(crate::sys::flock_exclusively(&held));
     assert_eq!(semaphore.clean().unwrap().temporaries, 1);
     assert!(scratch.path().join(ticket("c3")).exists());
     drop(held);

@@ -1,4 +1,5 @@
-//! The commands of `sema`: one request, one outcome, one exit code.
+//! The commands of `sema`: one request, in the name of the process on the command line or of the caller, one outcome,
+//! one exit code.
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal as _};
@@ -6,7 +7,7 @@ use std::path::Path;
 
 use clap::CommandFactory;
 use pidlockfile::Pid;
-use pidlockfile::process::of_caller;
+use pidlockfile::process::{NoCaller, of_caller};
 use wrapcmd::exit::End;
 use wrapcmd::usage::{self, OwnWords};
 use wrapcmd::{Value, print};
@@ -15,16 +16,16 @@ use super::arguments::{
     self, Acquire, Arguments, Command, Form, HolderArguments, List, Lock, Release, Run, Taking,
     Try, Wait,
 };
-use super::outcome::{HEADER, Outcome, exit, failed};
-use super::run::Began;
-use super::telling::{Verbosity, teller};
-use super::{caller, complain, holder, run, signals, warn};
+use super::locks::{Verbosity, teller};
+use super::outcome::{HEADER, Outcome, exit, fail_in_json, written};
+use super::platform::{self, Began};
+use super::{complain, warn};
 use crate::config::{Config, Slots};
 use crate::error::Error;
 use crate::record::{Holder, LockInfo};
-use crate::semaphore::Releaser;
-use crate::semaphore::{Free, Guard, Patience, Semaphore, SlotStatus, Waiting, Wish};
-use crate::sys::watch::Alarm as _;
+use crate::semaphore::{Free, Guard, Patience, Releaser, Semaphore, SlotStatus, Waiting, Wish};
+use crate::stale::Here;
+use crate::sys::Alarm as _;
 
 /// Does what a command line says, reports, and tells the exit code.
 /// `began`: this process is the one of `run --bg` in the background.
@@ -32,7 +33,7 @@ pub(crate) fn perform(words: Vec<OsString>, began: Option<Began>) -> End {
     match arguments::parse(&words) {
         Ok(Arguments { command: Command::Run(run), output }) if run.bg && began.is_none() => {
             let form = output.form();
-            run::in_background(&run, form, &words)
+            platform::in_background(&run, form, &words)
                 .unwrap_or_else(|error| report_failure(&run.lock.path, form, &error))
         }
         Ok(Arguments { command, output }) => dispatch(command, output.form(), began),
@@ -50,15 +51,6 @@ pub(crate) fn perform(words: Vec<OsString>, began: Option<Began>) -> End {
         // Help, or the version.
         Err(answer) => End::Code(written("sema", print(&answer.render().to_string()))),
     }
-}
-
-/// A failure that is not the answer to a request for a lock, for callers that asked for JSON.
-pub(crate) fn fail_in_json(kind: &str, message: &str) {
-    written("sema", print(&failure_in_json(kind, message)));
-}
-
-pub(crate) fn failure_in_json(kind: &str, message: &str) -> String {
-    Value::Object(failed(kind, message.to_owned())).compact() + "\n"
 }
 
 /// Options that contradict each other.
@@ -148,7 +140,7 @@ fn perform_command(command: Command, form: Form, began: Option<Began>) -> End {
             {
                 return wrong_usage(form, &no_such_slot(slot, lock.slots));
             }
-            signals::hold_off();
+            platform::hold_off();
             report(&lock.path, form, release(&words))
         }
         Command::Touch { lock, holder } => {
@@ -191,7 +183,7 @@ fn perform_command(command: Command, form: Form, began: Option<Began>) -> End {
 }
 
 fn run_command(words: &Run, form: Form, began: Option<Began>) -> End {
-    let error = match run::run(words, form, began) {
+    let error = match platform::run(words, form, began) {
         Ok(end) => return end,
         Err(error) => error,
     };
@@ -224,7 +216,7 @@ fn take(
     patience: Patience<'_>,
 ) -> Result<Outcome, Error> {
     let semaphore = Semaphore::with_config(&lock.path, taking.config(lock.config()))?;
-    let recorded = holder::holder_to_record(holder, semaphore.files.judge.here())?;
+    let recorded = holder_to_record(holder, semaphore.files.judge.here())?;
     let wish = Wish { tag: taking.tag.as_deref(), sharing: taking.sharing(), patience };
     Ok(acquired(lock, holder, take_for(&semaphore, &recorded, wish)?))
 }
@@ -238,10 +230,10 @@ pub(crate) fn take_for(
 ) -> Result<Guard, Error> {
     let holder = &mut || Ok(holder.clone());
     if wish.patience.only_tries {
-        signals::hold_off();
+        platform::hold_off();
         return semaphore.take(wish, holder);
     }
-    let signals = signals::catch_signals()?;
+    let signals = platform::catch_signals()?;
     let patience = Patience { alarm: Some(&signals), ..wish.patience };
     let guard = semaphore.take(Wish { patience, ..wish }, holder)?;
     if let Some(interrupted) = signals.ring() {
@@ -253,7 +245,7 @@ pub(crate) fn take_for(
 
 fn acquired(lock: &Lock, holder: HolderArguments, guard: Guard) -> Outcome {
     let named = holder.persist || holder.named.pid.is_some();
-    let short_lived = || of_caller(caller::short_lived).ok().flatten();
+    let short_lived = || of_caller(platform::short_lived).ok().flatten();
     // Said also with --quiet: a lock that is void in a moment is no lock.
     if let Some(what) = (!named).then(short_lived).flatten() {
         warn(
@@ -286,7 +278,7 @@ fn release(words: &Release) -> Result<Outcome, Error> {
 }
 
 fn touch(semaphore: &Semaphore, named: Option<Pid>) -> Result<LockInfo, Error> {
-    let holder = holder::holder_named(named, semaphore.files.judge.here())?;
+    let holder = holder_named(named, semaphore.files.judge.here())?;
     semaphore.renew_for(Releaser::Holder(&holder))
 }
 
@@ -294,18 +286,16 @@ fn touch(semaphore: &Semaphore, named: Option<Pid>) -> Result<LockInfo, Error> {
 /// command of a script or a subshell (execve(2)) instead of starting it.
 fn release_as_holder(semaphore: &Semaphore, named: Option<Pid>) -> Result<(), Error> {
     let here = semaphore.files.judge.here();
-    let holder = match holder::holder_named_or_number(named, here) {
+    let holder = match holder_named_or_number(named, here) {
         // It may still release what has no owner.
-        Err(Error::Process { message: holder::STARTER_ENDED }) => {
-            holder::holder_named(Some(Pid::this()), here)?
-        }
+        Err(Error::Process { message: STARTER_ENDED }) => holder_named(Some(Pid::this()), here)?,
         other => other?,
     };
     let denied = match semaphore.release_for(Releaser::Holder(&holder)) {
         Err(error @ Error::NotHolder { .. }) if named.is_none() => error,
         result => return result,
     };
-    let own = holder::holder_named(Some(Pid::this()), here)?;
+    let own = holder_named(Some(Pid::this()), here)?;
     match semaphore.release_for(Releaser::Holder(&own)) {
         Err(Error::NotHolder { .. }) => Err(denied),
         result => result,
@@ -330,17 +320,6 @@ fn report(path: &Path, form: Form, outcome: Result<Outcome, Error>) -> End {
     End::Code(outcome.exit_code(written("sema", printed)))
 }
 
-/// The exit code of an answer: a full disk, say, is not passed over in silence.
-pub(crate) fn written(program: &str, printed: io::Result<()>) -> u8 {
-    match printed {
-        Ok(()) => exit::DONE,
-        Err(error) => {
-            complain(&format!("{program}: standard output: {error}\n"));
-            exit::SYSTEM
-        }
-    }
-}
-
 fn report_failure(path: &Path, form: Form, error: &Error) -> End {
     let code = error.exit_code();
     match form {
@@ -358,4 +337,37 @@ fn report_failure(path: &Path, form: Form, error: &Error) -> End {
         return End::Signal(*signal);
     }
     End::Code(code)
+}
+
+pub(super) const STARTER_ENDED: &str = "the process that started sema has ended: name the holder (--pid), or take the lock \
+                                without an owner (--persist)";
+
+/// The holder that a lock records.
+pub(super) fn holder_to_record(holder: HolderArguments, here: &Here) -> Result<Holder, Error> {
+    if !holder.persist {
+        return holder_named(holder.named.pid, here);
+    }
+    let taker = of_caller(|pid| pid).unwrap_or_else(|_| Pid::this());
+    Ok(Holder::nobody(crate::sys::number(taker), here.host.as_deref()))
+}
+
+/// The process named on the command line, or the calling one.
+pub(super) fn holder_named(pid: Option<Pid>, here: &Here) -> Result<Holder, Error> {
+    let describe =
+        |pid| Holder::of(pid, here).ok_or(Error::NoHolder { pid: crate::sys::number(pid) });
+    match pid {
+        Some(pid) => describe(pid),
+        None => of_caller(describe).map_err(|none| match none {
+            NoCaller::Outside => Error::NoHolder { pid: 0 },
+            NoCaller::Ended => Error::Process { message: STARTER_ENDED },
+        })?,
+    }
+}
+
+/// The same for releasing, where a process that has ended may be named as well.
+pub(super) fn holder_named_or_number(pid: Option<Pid>, here: &Here) -> Result<Holder, Error> {
+    match holder_named(pid, here) {
+        Err(Error::NoHolder { pid }) if pid != 0 => Ok(Holder::bare(pid)),
+        other => other,
+    }
 }

@@ -1,23 +1,23 @@
 //! The locks of `sema run`: which they are, how often they are renewed, how they are released, and the
-//! messages about them.
+//! messages about them; also the holder's name, once, for a person who waits.
 
+use std::cell::RefCell;
 use std::ffi::{OsStr, OsString};
-use std::path::PathBuf;
+use std::io::IsTerminal as _;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use wrapcmd::StartError;
 use wrapcmd::exit::End;
 
-use super::actions::{fail_in_json, failure_in_json};
 use super::arguments::{Form, Run};
-use super::outcome::{exit, printable};
-use super::telling::{Verbosity, teller};
+use super::outcome::{exit, fail_in_json, failure_in_json, is_same, printable};
 use super::{complain, warn};
 use crate::error::Error;
 use crate::limits::STALE_TIMEOUT;
 use crate::record::Holder;
-use crate::semaphore::{Guard, Patience, Semaphore, Wish, many};
-use crate::sys::watch::Alarm;
+use crate::semaphore::{self, Guard, Patience, Semaphore, Wish};
+use crate::sys::Alarm;
 
 pub(super) fn open(words: &Run) -> Result<Vec<Semaphore>, Error> {
     let config = words.taking.config(words.lock.config());
@@ -63,7 +63,7 @@ pub(super) fn take(
         patience: Patience { alarm, hears: hears.as_deref(), ..patience },
         sharing: words.taking.sharing(),
     };
-    many::acquire_many(&semaphores.iter().collect::<Vec<_>>(), wish, holder)
+    semaphore::acquire_many(&semaphores.iter().collect::<Vec<_>>(), wish, holder)
 }
 
 /// How often a lock is renewed, so that it never counts as old for users with the same timeout.
@@ -128,4 +128,40 @@ impl Kept {
             Self::Lost => End::Code(exit::LOST),
         }
     }
+}
+
+/// How much is to be said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verbosity {
+    /// To a terminal.
+    Usual,
+    /// To whatever standard error is.
+    More,
+}
+
+/// Hears of the holder of a lock when a wait for it begins ([`Error::AlreadyLocked`]).
+pub(super) type Hears<'a> = Box<dyn Fn(&Error) + 'a>;
+
+/// What hears of each lock that is waited for, and names its holder once. `locks` is what the command line calls
+/// them. None where nobody reads it.
+pub(super) fn teller<'a>(
+    locks: Vec<&'a Path>,
+    form: Form,
+    verbosity: Verbosity,
+) -> Option<Hears<'a>> {
+    let read = verbosity == Verbosity::More || std::io::stderr().is_terminal();
+    let said = RefCell::<Option<PathBuf>>::default();
+    (read && form == Form::Text).then_some(())?;
+    Some(Box::new(move |error: &Error| {
+        let path = error.path().unwrap_or(Path::new("")).to_owned();
+        if said.replace(Some(path.clone())).as_ref() != Some(&path) {
+            let lock = match locks.as_slice() {
+                [only] => only,
+                several => {
+                    several.iter().copied().find(|lock| is_same(lock, &path)).unwrap_or(&path)
+                }
+            };
+            complain(&format!("sema: {}\n", error.sentence(lock, "waiting: ")));
+        }
+    }))
 }

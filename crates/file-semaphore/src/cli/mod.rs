@@ -2,23 +2,23 @@
 
 mod actions;
 mod arguments;
-#[cfg_attr(windows, path = "caller/windows.rs")]
-mod caller;
-mod holder;
 mod locks;
 mod outcome;
-#[cfg_attr(windows, path = "run/windows.rs")]
-mod run;
 mod semats;
-#[cfg_attr(windows, path = "signals/windows.rs")]
-mod signals;
-mod telling;
+#[cfg(unix)]
+mod unix;
+#[cfg(windows)]
+mod windows;
 
 use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
 use outcome::printable;
+#[cfg(unix)]
+use unix as platform;
+#[cfg(windows)]
+use windows as platform;
 
 /// The whole program `sema`.
 #[must_use]

@@ -2,17 +2,18 @@
 //! output keys, failure types or exit codes.
 
 use std::ffi::OsString;
+use std::io;
 use std::path::{Component, Path};
 
 use pidlockfile::shown;
-use wrapcmd::Value;
+use wrapcmd::{Value, print};
 
+use super::complain;
 use crate::error::{Error, PathProblem, is_closed_directory};
-use crate::judge::HeldStatus;
 use crate::record::LockInfo;
 use crate::semaphore::SlotStatus;
 use crate::semaphore::cleaning::{Listed, Swept};
-use crate::stale::{Here, Liveness};
+use crate::stale::{HeldStatus, Here, Liveness};
 
 /// Exit codes of `sema`, besides those that a shell has too ([`wrapcmd::exit`]).
 pub(crate) mod exit {
@@ -189,6 +190,26 @@ pub(crate) fn failed(kind: &str, message: String) -> Members {
         ("error", Value::Text(kind.to_ascii_lowercase())),
         ("message", Value::Text(message)),
     ]
+}
+
+/// A failure that is not the answer to a request for a lock, for callers that asked for JSON.
+pub(crate) fn fail_in_json(kind: &str, message: &str) {
+    written("sema", print(&failure_in_json(kind, message)));
+}
+
+pub(crate) fn failure_in_json(kind: &str, message: &str) -> String {
+    Value::Object(failed(kind, message.to_owned())).compact() + "\n"
+}
+
+/// The exit code of an answer: a full disk, say, is not passed over in silence.
+pub(crate) fn written(program: &str, printed: io::Result<()>) -> u8 {
+    match printed {
+        Ok(()) => exit::DONE,
+        Err(error) => {
+            complain(&format!("{program}: standard output: {error}\n"));
+            exit::SYSTEM
+        }
+    }
 }
 
 /// What [`table`] has in its columns, for a person at a terminal.

@@ -11,13 +11,12 @@ use pidlockfile::{Pid, shown};
 use wrapcmd::exit::End;
 use wrapcmd::{Form, Value, print};
 
-use super::outcome::{Members, exit, info_members, lines};
-use super::{actions, complain, signals};
+use super::outcome::{Members, exit, info_members, lines, written};
+use super::{actions, complain, platform};
 use crate::config::Config;
 use crate::error::{Error, InTheWay};
 use crate::record::{Holder, LockInfo, integer};
-use crate::semaphore::Releaser;
-use crate::semaphore::{Guard, Patience, Semaphore, Sharing, SlotStatus, Wish};
+use crate::semaphore::{Guard, Patience, Releaser, Semaphore, Sharing, SlotStatus, Wish};
 use crate::stale::StaleRule;
 
 const USAGE: &str = "\
@@ -197,7 +196,7 @@ fn perform(request: &Request) -> End {
 
 /// Writes to standard output, and tells the exit code that is left of success.
 fn say(text: &str) -> u8 {
-    if actions::written("semats", print(text)) == exit::DONE { exit::DONE } else { FAILED }
+    if written("semats", print(text)) == exit::DONE { exit::DONE } else { FAILED }
 }
 
 fn answer(request: &Request, semaphore: &Semaphore) -> Result<Members, Error> {
@@ -210,7 +209,7 @@ fn answer(request: &Request, semaphore: &Semaphore) -> Result<Members, Error> {
         Command::TryAcquire => take(Patience::TRY),
         Command::Acquire => take(Patience { timeout: request.timeout, ..Patience::default() }),
         Command::Release => {
-            signals::hold_off();
+            platform::hold_off();
             let releaser = if request.force { Releaser::Anyone } else { Releaser::Holder(&own) };
             semaphore.release_for(releaser)?;
             Ok(vec![("status", "released".into())])

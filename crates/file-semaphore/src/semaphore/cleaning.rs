@@ -9,13 +9,11 @@ use pidlockfile::{Age, Attempt, Directory, Found, Name, Obstacle, Pid};
 
 use crate::config::{Config, Slots};
 use crate::error::Error;
-use crate::judge::{HeldStatus, Judge};
 use crate::limits::LONGEST_FILE;
-use crate::record::LockInfo;
+use crate::record::{LockInfo, QUEUE, READERS, lock_before, maker, temporary_of};
 use crate::semaphore::files::Files;
-use crate::stale::Liveness;
+use crate::stale::{HeldStatus, Judge, Liveness};
 use crate::sys::number;
-use crate::temporary::{QUEUE, READERS, lock_before, maker, temporary_of};
 
 /// A temporary file of another machine or pid namespace is an orphan when it is older: no claim
 /// takes that long.
@@ -138,7 +136,7 @@ pub(crate) fn list_all(directory: &Path, config: Config) -> Result<Vec<Listed>, 
     let mut names = handle.names()?;
     names.retain(|name| temporary_of(name).is_none());
     names.sort();
-    let judge = Judge::new(config);
+    let judge = Judge::new(config.stale_policy());
     let mut listed = Vec::new();
     for name in names {
         let status = match handle.read(&name, LONGEST_FILE + 1) {

@@ -1,23 +1,25 @@
-//! The lock files of a semaphore, one for each slot: opens, takes and reads them. Replaces no file that it did not read
-//! and judge a moment ago, and never waits.
+//! The lock files of a semaphore, one for each slot: opens, takes and reads them, renews and releases them. Replaces no
+//! file that it did not read and judge a moment ago. Deletes only a file that is the releaser's, or the very file that
+//! was published. Never waits.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use pidlockfile::{
-    Attempt, Directory, Found, Name, NewFile, Obstacle, Pid, Published, Status, Step,
+    Attempt, Directory, Found, Identity, Judged, Name, NewFile, Obstacle, Pid, Published, Status,
+    Step,
 };
 
 use crate::config::Config;
 use crate::error::{Error, InTheWay, PathProblem};
-use crate::judge::{HeldStatus, Judge};
 use crate::limits::{LONGEST_FILE, LONGEST_NAME, MODE_BITS, MOST_READINGS};
 use crate::path::{self, Place};
-use crate::record::{Holder, LockInfo, Tag};
+use crate::record::{Holder, LockInfo, Tag, beside};
 use crate::semaphore::{Free, Guard, SlotStatus};
-use crate::sys::line::Line;
-use crate::sys::{now_seconds, number};
-use crate::temporary::beside;
+use crate::stale::{HeldStatus, Judge};
+use crate::sys::{Line, now_seconds, number};
 
 /// What is in the way of something, or else the thing.
 pub(crate) type Tried<T> = Result<T, InTheWay>;
@@ -46,7 +48,7 @@ impl Files {
             Error::InvalidPath { path: path.to_owned(), problem: PathProblem::TooLong }
         })?;
         let directory = Directory::open(&place.directory)?;
-        let judge = Judge::new(config);
+        let judge = Judge::new(config.stale_policy());
         Ok(Arc::new(Self { directory, place, names, config, judge }))
     }
 
@@ -234,4 +236,130 @@ fn slot_names(name: &Name, count: u32) -> Option<Vec<Name>> {
     }
     let slot = |number| beside(name, &format!(".{number}")).filter(fits);
     (1..=count).map(slot).collect()
+}
+
+/// How often letting go is tried while another process is at the file, and the pause between.
+const TRIES: u32 = 100;
+const PAUSE: Duration = Duration::from_millis(2);
+
+/// The right by which a semaphore that another process or guard took is released.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub enum Releaser<'a> {
+    /// Only the recorded holder: the same number, and nothing known that tells the two apart. A
+    /// lock without an owner ([`Holder::nobody`]) is everybody's.
+    Holder(&'a Holder),
+    /// Anyone.
+    Anyone,
+}
+
+impl Files {
+    /// Releases the first slot that is the releaser's.
+    pub(crate) fn release(&self, releaser: Releaser<'_>) -> Result<(), Error> {
+        self.first_slot(|name| self.release_slot(name, releaser))
+    }
+
+    /// Renews the first slot that is the releaser's.
+    pub(crate) fn renew(&self, releaser: Releaser<'_>) -> Result<LockInfo, Error> {
+        self.first_slot(|name| self.renew_slot(name, releaser))
+    }
+
+    /// Does it to the first slot that is the releaser's; where none is, the error tells most of why.
+    fn first_slot<T>(&self, deed: impl Fn(&Name) -> Result<T, Error>) -> Result<T, Error> {
+        let mut worst = Error::NotLocked { path: self.path() };
+        for name in &self.names {
+            match self.located(deed(name)) {
+                Err(Error::NotLocked { .. }) => {}
+                Err(error @ (Error::NotHolder { .. } | Error::Parse { .. })) => worst = error,
+                other => return other,
+            }
+        }
+        Err(worst)
+    }
+
+    /// The slot's file, when the releaser may have it released.
+    fn releasable(&self, name: &Name, releaser: Releaser<'_>) -> Result<Judged, Error> {
+        let judged = match self.directory.read(name, LONGEST_FILE + 1)? {
+            Found::Nothing => return Err(Error::NotLocked { path: self.path_of(name) }),
+            Found::Obstacle(Obstacle::Unreadable) => {
+                return Err(Error::NotHolder { path: self.path_of(name), holder: None });
+            }
+            Found::Obstacle(_) => return Err(self.obstacle()),
+            Found::File(judged) => judged,
+        };
+        let Releaser::Holder(holder) = releaser else { return Ok(judged) };
+        let problem = |problem| Error::Parse { path: self.path_of(name), problem };
+        let info = LockInfo::parse(judged.content()).map_err(problem)?;
+        if info.holder().is_nobody() || info.holder().is_same_process(holder) {
+            return Ok(judged);
+        }
+        Err(Error::NotHolder { path: self.path_of(name), holder: Some(Box::new(info)) })
+    }
+
+    fn renew_slot(&self, name: &Name, releaser: Releaser<'_>) -> Result<LockInfo, Error> {
+        let judged = self.releasable(name, releaser)?;
+        let problem = |problem| Error::Parse { path: self.path_of(name), problem };
+        let info = LockInfo::parse(judged.content()).map_err(problem)?;
+        let file = judged.try_clone().map_err(|_| Error::Process { message: "no descriptor" })?;
+        self.renew_file(name, &file, judged.identity()).map(|()| info)
+    }
+
+    /// Sets the time a lock was written to now, if its name still leads to it.
+    pub(crate) fn renew_file(
+        &self,
+        name: &Name,
+        file: &File,
+        identity: Identity,
+    ) -> Result<(), Error> {
+        file.set_modified(SystemTime::now())
+            .map_err(|_| Error::Process { message: "the lock file's time cannot be set" })?;
+        if self.leads_to(name, identity)? { Ok(()) } else { Err(self.lost(name)) }
+    }
+
+    fn release_slot(&self, name: &Name, releaser: Releaser<'_>) -> Result<(), Error> {
+        for _ in 0..TRIES {
+            let judged = self.releasable(name, releaser)?;
+            match self.directory.try_release(name, judged)? {
+                Attempt::Done(()) => return Ok(()),
+                Attempt::Changed => {}
+                Attempt::Contended => std::thread::sleep(PAUSE),
+            }
+        }
+        // A breaker is at a file for milliseconds. A process that holds flock(2) on it for longer is not
+        // breaking it, and must not keep its owner from letting go.
+        match self.directory.release(name, self.releasable(name, releaser)?, name)? {
+            Attempt::Done(()) => Ok(()),
+            Attempt::Changed | Attempt::Contended => {
+                Err(Error::NotLocked { path: self.path_of(name) })
+            }
+        }
+    }
+
+    /// Releases what was published.
+    pub(crate) fn withdraw(&self, name: &Name, published: &Published) -> Result<(), Error> {
+        match self.directory.withdraw_patiently(name, published, name)? {
+            Attempt::Done(()) => Ok(()),
+            Attempt::Changed | Attempt::Contended => Err(self.lost(name)),
+        }
+    }
+
+    /// Whether a lock's name leads to that very file.
+    pub(crate) fn leads_to(&self, name: &Name, identity: Identity) -> Result<bool, Error> {
+        match self.directory.read(name, 0)? {
+            Found::File(judged) => Ok(judged.identity() == identity),
+            Found::Nothing | Found::Obstacle(_) => Ok(false),
+        }
+    }
+
+    /// Somebody removed or replaced the lock while it was held.
+    fn lost(&self, name: &Name) -> Error {
+        let path = self.path_of(name);
+        match self.directory.read(name, LONGEST_FILE + 1) {
+            Ok(Found::File(judged)) => {
+                let holder = LockInfo::parse(judged.content()).ok().map(Box::new);
+                Error::NotHolder { path, holder }
+            }
+            Ok(Found::Nothing | Found::Obstacle(_)) | Err(_) => Error::NotLocked { path },
+        }
+    }
 }

@@ -13,13 +13,12 @@ use std::sync::Arc;
 use pidlockfile::{Directory, Pid};
 
 use crate::error::{Error, InTheWay};
-use crate::judge::HeldStatus;
+use crate::record::READERS;
 use crate::semaphore::Guard;
 use crate::semaphore::cleaning::{self, Listed, sweep};
 use crate::semaphore::files::{Claimant, Files};
-use crate::sys::watch::Watch;
-use crate::sys::{alike, random};
-use crate::temporary::READERS;
+use crate::stale::HeldStatus;
+use crate::sys::{Watch, make_directory_alike, random};
 
 /// How often the directory is looked at or entered again, when others remove it in that moment.
 const TRIES: usize = 64;
@@ -137,8 +136,7 @@ impl<'a> Readers<'a> {
         let path = self.directory.join(format!("{}-{:016x}", Pid::this(), random()));
         let mut last = None;
         for _ in 0..TRIES {
-            if let Err(error) = alike::make_directory_alike(&self.directory, &self.files.directory)
-            {
+            if let Err(error) = make_directory_alike(&self.directory, &self.files.directory) {
                 if error.kind() == io::ErrorKind::NotFound {
                     continue;
                 }

@@ -14,9 +14,7 @@ use crate::limits::{
 use crate::semaphore::files::{Claimant, Files, Tried};
 use crate::semaphore::readers::Readers;
 use crate::semaphore::{Guard, Sharing};
-use crate::sys::Woken;
-use crate::sys::line::Ticket;
-use crate::sys::watch::{Alarm, Watch};
+use crate::sys::{Alarm, Ticket, Watch, Woken};
 
 /// How to wait for a semaphore.
 #[derive(Clone, Copy, Default)]

@@ -16,22 +16,35 @@
 //! All this decides only which process tries next, never which one holds the lock. Where it does not work (no
 //! exchange; a sticky directory and another user's ticket), there is no line, and waiters take the lock in
 //! any order.
+//!
+//! Waits for the previous ticket: a thread blocks in flock(2) on it, and the kernel wakes exactly the next
+//! waiter, however the ticket's owner ends.
+//!
+//! Such a thread can only be ended by the end of what it waits for. So a wait that ends early leaves its
+//! thread behind, and the next wait for the same ticket uses it: there are never more threads than tickets
+//! that this process has waited for and that still exist.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{ErrorKind, Write};
+use std::io::{self, ErrorKind, Write};
+use std::os::fd::AsFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use nix::fcntl::{OFlag, openat};
+use nix::sys::signal::SigSet;
 use nix::sys::stat::{Mode, fchmod};
 use nix::unistd::{UnlinkatFlags, unlinkat};
 use pidlockfile::{Directory, Error, Found, Identity, Name, Pid, Rename, Status};
 
-use super::watch::Alarm;
-use super::{Woken, alike, flock, random, turn};
-use crate::temporary::{QUEUE, beside, maker};
+use super::unix::{
+    flock_exclusively, is_flock_free, permission_bits, release_flock, wait_until_flock_free,
+};
+use super::watch::{Alarm, Bell, sleep};
+use super::{Woken, guarded, random};
+use crate::record::{QUEUE, beside, maker};
 
 /// How many tickets of the dead are passed over at once: more than can be there by accident.
 const MOST_DEAD: usize = 4096;
@@ -94,7 +107,7 @@ impl<'d> Line<'d> {
         let mut ticket = last_name(self.lock).and_then(|last| self.open(last));
         for _ in 0..TRIES {
             let Some(last) = ticket else { return false };
-            if !flock::is_flock_free(&*last.file) {
+            if !is_flock_free(&*last.file) {
                 return true;
             }
             ticket = last.next.and_then(|name| self.open(name));
@@ -111,7 +124,7 @@ impl<'d> Line<'d> {
         let last = last_name(self.lock)?;
         let own = self.fresh()?;
         let flags = OPENING | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_RDWR;
-        let mode = alike::permission_bits(self.mode & 0o666);
+        let mode = permission_bits(self.mode & 0o666);
         let mut file = File::from(openat(self.directory, own.as_os_str(), flags, mode).ok()?);
         let identity = self.ready(&mut file, &own, mode);
         let joined = identity.and_then(|identity| Some((identity, self.put(&own, &last)?)));
@@ -129,7 +142,7 @@ impl<'d> Line<'d> {
     /// Makes a new file a ticket.
     fn ready(self, file: &mut File, own: &Name, mode: Mode) -> Option<Identity> {
         let named = fchmod(&*file, mode).is_ok()
-            && flock::flock_exclusively(file)
+            && flock_exclusively(file)
             && file.write_all(own.as_os_str().as_bytes()).is_ok();
         Some(Status::of_open(file).ok().filter(|_| named)?.identity)
     }
@@ -201,7 +214,7 @@ impl<'d> Line<'d> {
             let Some(last) = name else { return };
             let ticket = self.open(last.clone());
             self.remove(&last);
-            let left = ticket.filter(|ticket| flock::is_flock_free(&*ticket.file));
+            let left = ticket.filter(|ticket| is_flock_free(&*ticket.file));
             name = left.and_then(|ticket| ticket.next);
         }
     }
@@ -211,7 +224,7 @@ impl<'d> Line<'d> {
     pub(crate) fn sweep(self) -> bool {
         for tried in 0..TRIES {
             let last = last_name(self.lock).and_then(|last| self.open(last));
-            if last.is_none_or(|last| !flock::is_flock_free(&*last.file)) {
+            if last.is_none_or(|last| !is_flock_free(&*last.file)) {
                 return tried > 0;
             }
             let is_over = self.stand().is_some_and(|mut place| place.leave());
@@ -241,7 +254,7 @@ impl Ticket<'_> {
             return None;
         }
         let before = self.0.before.as_ref()?;
-        Some(turn::wait_for_ticket(before.identity, &before.file, time, alarm))
+        Some(wait_for_ticket(before.identity, &before.file, time, alarm))
     }
 }
 
@@ -249,7 +262,7 @@ impl Standing<'_> {
     fn is_first(&mut self) -> bool {
         for _ in 0..MOST_DEAD {
             let Some(before) = self.before.take() else { return true };
-            if !flock::is_flock_free(&*before.file) {
+            if !is_flock_free(&*before.file) {
                 self.before = Some(before);
                 return false;
             }
@@ -264,14 +277,14 @@ impl Standing<'_> {
         if self.is_first() {
             self.end_line();
         }
-        flock::release_flock(&self.file);
+        release_flock(&self.file);
         let Some(before) = self.before.take() else { return true };
         if self.is_nameless() && self.line.identity(&before.name) == Some(before.identity) {
             self.line.forget(before.name);
             return true;
         }
         // Looked at again: it may have left before this one, and then it saw that this one was there.
-        flock::is_flock_free(&*before.file)
+        is_flock_free(&*before.file)
     }
 
     /// If the first one is the last one, too, there is no line any more.
@@ -305,6 +318,57 @@ impl Drop for Ticket<'_> {
         self.0.leave();
         self.0.line.sweep();
     }
+}
+
+/// Enough for a thread that calls flock(2) and writes a byte.
+const STACK: usize = 64 * 1024;
+
+/// What rings for the tickets that this process has waited for. A forked child has none of its parent's threads.
+static AWAITED: Mutex<BTreeMap<Identity, (Pid, Arc<Bell>)>> = Mutex::new(BTreeMap::new());
+
+/// Waits until the ticket's owner has let go of it (`Change`), the time is over, or the alarm rings.
+pub(super) fn wait_for_ticket(
+    ticket: Identity,
+    file: &Arc<File>,
+    time: Duration,
+    alarm: Option<&dyn Alarm>,
+) -> Woken {
+    let bell = bell(ticket, file).ok();
+    sleep(bell.as_ref().map(|bell| bell.as_fd()), time, alarm).unwrap_or(Woken::Change)
+}
+
+/// The bell that rings when the awaited ticket is gone.
+///
+/// # Errors
+/// Neither descriptor nor thread can be had.
+fn bell(ticket: Identity, file: &Arc<File>) -> io::Result<Arc<Bell>> {
+    let (this, mut awaited) = (Pid::this(), guarded(&AWAITED));
+    awaited.retain(|_, (process, _)| *process == this);
+    if let Some((_, bell)) = awaited.get(&ticket) {
+        return Ok(Arc::clone(bell));
+    }
+    let bell = Arc::new(Bell::new()?);
+    watch(ticket, file, &bell)?;
+    awaited.insert(ticket, (this, Arc::clone(&bell)));
+    Ok(bell)
+}
+
+/// Starts the thread. It hears no signals: those are the program's, and its stack is small.
+fn watch(ticket: Identity, file: &Arc<File>, bell: &Arc<Bell>) -> io::Result<()> {
+    let (file, bell) = (Arc::clone(file), Arc::clone(bell));
+    let body = move || {
+        let gone = wait_until_flock_free(&file);
+        guarded(&AWAITED).retain(|_, (_, other)| !Arc::ptr_eq(other, &bell));
+        // Where flock(2) fails, waiters look from time to time.
+        if gone {
+            bell.ring();
+        }
+    };
+    let before = SigSet::all().thread_swap_mask(nix::sys::signal::SigmaskHow::SIG_SETMASK);
+    let name = format!("ticket {}", ticket.inode);
+    let thread = std::thread::Builder::new().name(name).stack_size(STACK).spawn(body);
+    let _ = before.map(|mask| mask.thread_set_mask());
+    thread.map(drop)
 }
 
 #[cfg(test)]

@@ -32,7 +32,7 @@ impl Place {
 
 /// As kill -9 would have it: the descriptors are closed, and nothing is tidied.
 fn die(ticket: Ticket<'_>) {
-    flock::release_flock(&ticket.0.file);
+    release_flock(&ticket.0.file);
     std::mem::forget(ticket);
 }
 

@@ -2,34 +2,16 @@
 //! only Linux has (`/proc`, namespaces, inotify) is in this directory. Other systems tell less: of a holder
 //! only the number is known, and waiters check from time to time. Decides nothing.
 
-#[cfg(unix)]
-pub(crate) mod alike;
-#[cfg(unix)]
-pub(crate) mod bell;
-#[cfg(unix)]
-pub(crate) mod flock;
-#[cfg(unix)]
-pub(crate) mod line;
-#[cfg(unix)]
-pub(crate) mod links;
 #[cfg(target_os = "linux")]
-mod news;
-#[cfg(all(unix, not(target_os = "linux")))]
-#[path = "news/unix.rs"]
-mod news;
+mod inotify;
 #[cfg(unix)]
-mod system;
+mod line;
 #[cfg(unix)]
-mod turn;
+mod unix;
 #[cfg(unix)]
-pub(crate) mod watch;
+mod watch;
 #[cfg(windows)]
 mod windows;
-
-#[cfg(windows)]
-use windows::system;
-#[cfg(windows)]
-pub(crate) use windows::{alike, bell, line, links, watch};
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -41,6 +23,19 @@ use pidlockfile::process::{self, Fate, Machine, ProcessIdentity, Start};
 use crate::limits::LONGEST_WORD;
 use crate::record::{Holder, one_line};
 use crate::stale::{Here, Liveness, is_of_this_machine};
+
+#[cfg(unix)]
+pub(crate) use line::{Line, Ticket};
+#[cfg(unix)]
+use unix::host_name;
+#[cfg(unix)]
+pub(crate) use unix::{flock_exclusively, make_directory_alike, may_follow_link};
+#[cfg(unix)]
+pub(crate) use watch::{Alarm, Bell, Watch};
+#[cfg(windows)]
+use windows::host_name;
+#[cfg(windows)]
+pub(crate) use windows::{Alarm, Bell, Line, Ticket, Watch, make_directory_alike, may_follow_link};
 
 /// Why a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +55,7 @@ impl Here {
     /// less can be told of them.
     #[must_use]
     pub fn detect() -> Self {
-        let host = system::host_name();
+        let host = host_name();
         let host = host.and_then(|name| one_line(&name.to_string_lossy(), LONGEST_WORD));
         let process::Here { boot, namespace, shift } = (**Machine::default().here()).clone();
         Self { boot, pidns: namespace, host, shift }

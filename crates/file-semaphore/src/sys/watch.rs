@@ -1,14 +1,18 @@
-//! Waits until a lock may have become free. Never decides that it is: the caller checks.
+//! Waits until a lock may have become free: until the system reports a change in its directory, the time is over, or
+//! another thread rings. Never decides that the lock is free: the caller checks.
 
-use std::os::fd::BorrowedFd;
+use std::io;
+use std::net::Shutdown;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-
 use pidlockfile::{Directory, Name};
 
 use super::Woken;
-use super::news::Watching;
+#[cfg(target_os = "linux")]
+use super::inotify::Watching;
 use crate::error::Error;
 
 /// Something besides the lock that ends a wait, such as a signal.
@@ -73,6 +77,51 @@ pub(crate) fn sleep(
     let readable = |place: &PollFd<'_>| place.revents().is_some_and(|r| !r.is_empty());
     let rings = alarm.is_some() && places.first().is_some_and(readable);
     Some(if rings { Woken::Alarm } else { Woken::Change })
+}
+
+/// Readable once it was rung.
+#[derive(Debug)]
+pub(crate) struct Bell {
+    near: UnixStream,
+    far: UnixStream,
+}
+
+impl Bell {
+    pub(crate) fn new() -> io::Result<Self> {
+        let (near, far) = UnixStream::pair()?;
+        Ok(Self { near, far })
+    }
+
+    pub(crate) fn ring(&self) {
+        let _ = self.far.shutdown(Shutdown::Both);
+    }
+}
+
+impl AsFd for Bell {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.near.as_fd()
+    }
+}
+
+/// Systems other than Linux report nothing, so every wait lasts its full time, and then the waiter checks.
+/// Type-checked, never run so far.
+#[cfg(not(target_os = "linux"))]
+#[derive(Debug)]
+enum Watching {}
+
+#[cfg(not(target_os = "linux"))]
+impl Watching {
+    fn directory(_directory: &Directory) -> Option<Self> {
+        None
+    }
+
+    fn concerns(&self, _names: &[Name]) -> bool {
+        match *self {}
+    }
+
+    fn as_fd(&self) -> Option<BorrowedFd<'_>> {
+        match *self {}
+    }
 }
 
 #[cfg(test)]

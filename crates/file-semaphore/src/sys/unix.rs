@@ -1,6 +1,8 @@
-//! Creates a directory in which the same users may create files as in the one around it, whatever the umask.
+//! What every Unix has: flock(2), directories in which the same users may write as in the one around them, the links
+//! that may be followed, and the name of the machine. `pidlockfile` knows about processes.
 
-use std::fs::File;
+use std::ffi::OsString;
+use std::fs::{File, Metadata};
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
@@ -11,6 +13,8 @@ use nix::fcntl::{OFlag, open};
 use nix::sys::stat::{Mode, fchmod};
 use nix::unistd::{Gid, Uid, fchown, geteuid, mkdir};
 use pidlockfile::Directory;
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::retry_on_intr;
 
 /// Permissions, sticky and set-group-ID.
 const BITS: u32 = 0o3777;
@@ -59,6 +63,53 @@ pub(super) fn permission_bits(mode: u32) -> Mode {
 /// The maker's own group is as everybody else.
 fn without_group(mode: u32) -> u32 {
     (mode & 0o1707) | (mode & 0o007) << 3
+}
+
+/// Keeps all others from `flock(2)` on this file while this opening of it lasts. Whether that
+/// succeeded: not if another has it, nor where the file system knows no such locks.
+pub(crate) fn flock_exclusively(file: &impl AsFd) -> bool {
+    lock(file, FlockOperation::NonBlockingLockExclusive) == Ok(())
+}
+
+/// Whether nobody has excluded others from this file. Does not exclude others that ask the same.
+pub(crate) fn is_flock_free(file: &impl AsFd) -> bool {
+    let free = lock(file, FlockOperation::NonBlockingLockShared);
+    if free == Ok(()) {
+        release_flock(file);
+    }
+    free != Err(rustix::io::Errno::WOULDBLOCK)
+}
+
+/// Waits until nobody excludes others from this file. Whether that could be found out: only the
+/// end of the process that excludes others, or of this one, ends the wait.
+pub(crate) fn wait_until_flock_free(file: &impl AsFd) -> bool {
+    let free = lock(file, FlockOperation::LockShared) == Ok(());
+    release_flock(file);
+    free
+}
+
+/// Lets go early.
+pub(crate) fn release_flock(file: &impl AsFd) {
+    let _ = lock(file, FlockOperation::Unlock);
+}
+
+fn lock(file: &impl AsFd, how: FlockOperation) -> Result<(), rustix::io::Errno> {
+    retry_on_intr(|| flock(file, how))
+}
+
+/// The kernel's own rule for links in directories like /tmp (`fs.protected_symlinks`, proc(5)):
+/// sticky and writable to all, a link there is followed only when it is the follower's or the
+/// directory owner's. Following it by hand must not be the way around.
+pub(crate) fn may_follow_link(link: &Metadata, around: &Metadata) -> bool {
+    const STICKY_AND_OPEN: u32 = 0o1002;
+    around.mode() & STICKY_AND_OPEN != STICKY_AND_OPEN
+        || link.uid() == geteuid().as_raw()
+        || link.uid() == around.uid()
+}
+
+/// The machine's name.
+pub(crate) fn host_name() -> Option<OsString> {
+    nix::unistd::gethostname().ok()
 }
 
 #[cfg(test)]

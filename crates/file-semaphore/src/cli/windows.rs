@@ -1,5 +1,6 @@
-//! `sema run` on Windows: `sema` itself is the holder, because a process cannot become another program. If
-//! `sema` is killed, the command continues, and its locks are those of a dead process.
+//! The programs on Windows. In `sema run`, `sema` itself is the holder, because a process cannot become another program:
+//! if `sema` is killed, the command continues, and its locks are those of a dead process. Ctrl-C and similar events end
+//! the programs at once; a lock that was being taken is then that of a dead process.
 
 use std::ffi::OsString;
 use std::io;
@@ -7,6 +8,7 @@ use std::process::{Child, ExitStatus};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Instant;
 
+use pidlockfile::Pid;
 use wrapcmd::StartError;
 use wrapcmd::exit::End;
 
@@ -14,6 +16,7 @@ use super::arguments::{Form, Run};
 use super::locks::{Kept, not_started, open, renewal, take, tell_held};
 use crate::error::Error;
 use crate::semaphore::{Guard, Semaphore};
+use crate::sys::Alarm;
 
 /// Nobody goes on in the background here.
 #[derive(Debug)]
@@ -72,4 +75,25 @@ fn attend(words: &Run, child: Child, guards: &[Guard]) -> Result<End, Error> {
             }
         }
     }
+}
+
+/// Nothing is caught.
+pub(super) struct Signals;
+
+pub(super) fn catch_signals() -> Result<Signals, Error> {
+    Ok(Signals)
+}
+
+/// Nothing is held off.
+pub(super) fn hold_off() {}
+
+impl Alarm for Signals {
+    fn ring(&self) -> Option<Error> {
+        None
+    }
+}
+
+/// Nothing is known of the calling process, so there is no warning.
+pub(super) fn short_lived(_caller: Pid) -> Option<String> {
+    None
 }

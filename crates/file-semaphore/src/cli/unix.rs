@@ -1,26 +1,31 @@
-//! `sema run`: holds semaphores while a command runs; the command's own process is the holder (see the crate
-//! `wrapcmd`).
+//! The programs on Unix: `sema run`, the signals, and the calling process. `sema run` holds semaphores while a command
+//! runs; the command's own process is the holder (see the crate `wrapcmd`). Signals end a wait, but do not interrupt
+//! short steps. Whether the caller will end before the script does is guessed, for a warning alone: a lock in its name
+//! would then be stale at once.
 
 use std::ffi::OsString;
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::sys::signal::Signal;
 use pidlockfile::Pid;
-pub(crate) use wrapcmd::Began;
+use pidlockfile::process::{Stat, stat};
 use wrapcmd::exit::End;
 use wrapcmd::{Background, Running, Signals, Standby, StartError};
 
 use super::arguments::{Form, Run};
 use super::locks::{Kept, not_started, open, renewal, take, tell_held};
 use super::outcome::exit;
-use super::signals;
 use crate::error::Error;
 use crate::record::Holder;
 use crate::semaphore::{Guard, Semaphore};
-use crate::sys::watch::Alarm;
+use crate::sys::Alarm;
+
+pub(crate) use wrapcmd::Began;
+pub(super) use wrapcmd::hold_off;
 
 /// Does all of it in a process of its own, and returns when the command begins, or with what kept it from that.
 pub(crate) fn in_background(run: &Run, form: Form, words: &[OsString]) -> Result<End, Error> {
@@ -28,7 +33,7 @@ pub(crate) fn in_background(run: &Run, form: Form, words: &[OsString]) -> Result
     if let Some(error) = run.command().first().and_then(|it| StartError::foreseen(it)) {
         return Ok(End::Code(not_started(&error, form)));
     }
-    let signals = signals::catch_signals()?;
+    let signals = catch_signals()?;
     let background = Background::start("sema", words, &signals).map_err(cannot_start)?;
     let ended = background.outcome(&signals);
     let ended = ended.map_err(|_| Error::Process { message: "cannot wait for the command" })?;
@@ -41,7 +46,7 @@ pub(crate) fn in_background(run: &Run, form: Form, words: &[OsString]) -> Result
 /// Whatever kept the command from being run.
 pub(crate) fn run(words: &Run, form: Form, began: Option<Began>) -> Result<End, Error> {
     let semaphores = open(words)?;
-    let signals = signals::catch_signals()?;
+    let signals = catch_signals()?;
     let begin = Instant::now();
     let command = words.command();
     let mut standby = None;
@@ -148,11 +153,88 @@ fn cannot_start(error: io::Error) -> Error {
     } else if error.kind() == io::ErrorKind::NotFound {
         "cannot start the command: the file of this program is gone"
     } else {
-        return signals::system_error(Errno::try_from(error).unwrap_or(Errno::UnknownErrno));
+        return system_error(Errno::try_from(error).unwrap_or(Errno::UnknownErrno));
     };
     Error::Process { message }
 }
 
 fn ended(end: io::Result<End>) -> Result<End, Error> {
     end.map_err(|_| Error::Process { message: "cannot wait for the command" })
+}
+
+pub(super) fn catch_signals() -> Result<Signals, Error> {
+    Signals::catch()
+        .map_err(|error| system_error(Errno::try_from(error).unwrap_or(Errno::UnknownErrno)))
+}
+
+/// A signal ends a wait, and so does the end of the process that stands by.
+impl Alarm for Signals {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        AsFd::as_fd(self)
+    }
+
+    fn ring(&self) -> Option<Error> {
+        self.ending().map(|signal| Error::Interrupted { signal })
+    }
+}
+
+/// An error of the few system calls that concern no file.
+pub(super) fn system_error(errno: Errno) -> Error {
+    Error::Process { message: errno.desc() }
+}
+
+/// Shells, by the names their processes have. A process of theirs that began by fork(2) alone is a
+/// subshell: `( )`, `$( )`, a part of a pipe.
+const SHELLS: [&str; 12] =
+    ["sh", "dash", "bash", "zsh", "ksh", "ksh93", "mksh", "yash", "ash", "busybox", "posh", "fish"];
+
+/// Programs that start another one and end with it.
+const WRAPPERS: [&str; 17] = [
+    "timeout", "xargs", "sudo", "doas", "su", "runuser", "time", "find", "watch", "strace",
+    "flock", "unshare", "chronic", "parallel", "script", "ionice", "setsid",
+];
+
+/// What the calling process is, if it is one that ends early: in words, with its number.
+pub(super) fn short_lived(caller: Pid) -> Option<String> {
+    let own = stat(caller)?;
+    let parent = Pid::new(own.parent).and_then(stat);
+    let what = kind(&own, parent.as_ref())?;
+    Some(format!("{what} (process {caller})"))
+}
+
+fn kind(own: &Stat, parent: Option<&Stat>) -> Option<String> {
+    if WRAPPERS.contains(&own.name.as_str()) {
+        return Some(own.name.clone());
+    }
+    let forked = parent.is_some_and(|parent| own.image != (0, 0) && own.image == parent.image);
+    (forked && SHELLS.contains(&own.name.as_str())).then(|| "a subshell".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    fn process(name: &str, image: u64) -> Stat {
+        let line = format!(
+            "7 ({name}) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 1 18 4242 20 21 22 23 24 {image} 26 27 28 29 30 31 32 33 34 35 36 37 38 39 40 41 42 43 44 {image}"
+        );
+        Stat::parse(line.as_bytes()).unwrap()
+    }
+
+    #[rstest]
+    #[case::subshell(process("bash", 5), Some(process("bash", 5)), Some("a subshell"))]
+    #[case::script_of_a_script(process("sh", 5), Some(process("sh", 6)), None)]
+    #[case::worker_of_a_program(process("python3", 5), Some(process("python3", 5)), None)]
+    #[case::hidden_parent(process("sh", 0), Some(process("sh", 0)), None)]
+    #[case::wrapper(process("timeout", 5), None, Some("timeout"))]
+    #[case::first_process(process("sh", 5), None, None)]
+    fn a_process_that_ends_early(
+        #[case] own: Stat,
+        #[case] parent: Option<Stat>,
+        #[case] what: Option<&str>,
+    ) {
+        assert_eq!(kind(&own, parent.as_ref()).as_deref(), what);
+    }
 }
