@@ -7,7 +7,7 @@ use rustix::io::{Errno, read};
 const PIECE_BYTES: usize = 2048;
 
 /// The whole file, or as much of it as is asked for.
-pub(crate) fn of(path: &str, most: usize) -> Option<Vec<u8>> {
+pub(crate) fn read_file(path: &str, most: usize) -> Option<Vec<u8>> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
     let file = openat(CWD, path, flags, Mode::empty()).ok()?;
     let mut all = Vec::new();
@@ -33,8 +33,8 @@ mod tests {
         let path = place.path().join("file");
         std::fs::write(&path, "x".repeat(PIECE_BYTES * 2)).unwrap();
         let path = path.to_str().unwrap();
-        assert_eq!(of(path, usize::MAX).unwrap().len(), PIECE_BYTES * 2);
-        assert_eq!(of(path, 1).unwrap().len(), PIECE_BYTES);
-        assert_eq!(of("/nowhere", 1), None);
+        assert_eq!(read_file(path, usize::MAX).unwrap().len(), PIECE_BYTES * 2);
+        assert_eq!(read_file(path, 1).unwrap().len(), PIECE_BYTES);
+        assert_eq!(read_file("/nowhere", 1), None);
     }
 }

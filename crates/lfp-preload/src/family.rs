@@ -15,5 +15,5 @@ pub(crate) fn shares_locks_of_holder(holder: Pid) -> bool {
 
 /// Read past the C library: its calls are our own here.
 fn parent(child: Pid) -> Option<Pid> {
-    Pid::new(Stat::parse(&contents::of(&format!("/proc/{child}/stat"), STAT_BYTES)?)?.parent)
+    Pid::new(Stat::parse(&contents::read_file(&format!("/proc/{child}/stat"), STAT_BYTES)?)?.parent)
 }

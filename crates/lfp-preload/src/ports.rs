@@ -235,7 +235,7 @@ fn listed() -> Option<Vec<RawFd>> {
 fn is_port(number: u64) -> bool {
     let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
     let listed = || {
-        let drivers = contents::of("/proc/tty/drivers", DRIVERS_BYTES).unwrap_or_default();
+        let drivers = contents::read_file("/proc/tty/drivers", DRIVERS_BYTES).unwrap_or_default();
         has_serial_driver(&String::from_utf8_lossy(&drivers), numbers(number))
     };
     drivers::is_port(major, minor) || !drivers::is_other(major) && listed() || is_further(number)
