@@ -16,12 +16,11 @@ use rustix::fs::{
 use rustix::io::{Errno, pread};
 use ttylock::{BEGINNING, Content, DeviceName, Outcome, READ_LIMIT};
 
-use crate::family;
 use crate::locks::{self, State};
 use crate::mode::settings;
 use crate::path::{self, Lock, Place};
-use crate::private;
 use crate::service::{NoAnswer, Service, may_answer};
+use crate::{private, system};
 
 /// A file as a program named it.
 #[derive(Clone, Copy)]
@@ -394,5 +393,5 @@ fn pid_in(file: &OwnedFd) -> Option<Pid> {
 /// Whether it is the process that `lfp run` has locked for, and shares its locks with this one. A number that was given to
 /// another since does not.
 fn is_run(process: Pid) -> bool {
-    settings().run == Some(process) && family::shares_locks_of_holder(process)
+    settings().run == Some(process) && system::shares_locks_of_holder(process)
 }

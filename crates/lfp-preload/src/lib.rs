@@ -21,9 +21,6 @@
 compile_error!("the calling convention of variadic functions was checked for these systems only");
 
 pub mod calls;
-mod contents;
-mod drivers;
-mod family;
 mod files;
 mod locks;
 mod memory;
@@ -34,6 +31,7 @@ mod ports;
 mod private;
 mod real;
 mod service;
+mod system;
 
 /// Tests and fuzzers have the usual one: nobody interrupts them.
 #[cfg(not(any(test, fuzzing)))]

@@ -8,8 +8,8 @@ use pidlockfile::span;
 use rustix::stdio::stderr;
 use ttylock::DeviceName;
 
-use crate::contents;
 use crate::mode::settings;
+use crate::system;
 
 /// Larger than the file of any machine that lists its users in it.
 const PASSWD_BYTES: usize = 1 << 20;
@@ -24,7 +24,7 @@ pub(crate) fn held(device: &DeviceName, holder: Option<&Holder>, then: &str) {
     if !settings().names_holder && !rustix::termios::isatty(stderr()) {
         return;
     }
-    let users = contents::read_file("/etc/passwd", PASSWD_BYTES).unwrap_or_default();
+    let users = system::read_file("/etc/passwd", PASSWD_BYTES).unwrap_or_default();
     let sentence = holder.map_or_else(
         || "another process has it".to_owned(),
         |holder| sentence(holder, &users, SystemTime::now()),

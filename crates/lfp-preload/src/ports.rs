@@ -16,15 +16,10 @@ use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 use ttylock::{DeviceName, Numbers, Outcome, has_serial_driver};
 
-use crate::contents;
-use crate::drivers;
-use crate::family;
-use crate::files;
 use crate::locks::{self, State};
-use crate::messages;
 use crate::mode::{Ports, settings};
-use crate::real;
 use crate::service::{NoAnswer, Service};
+use crate::{files, messages, path, real, system};
 
 /// What is to happen around the opening of a port.
 pub(crate) enum Opening {
@@ -100,7 +95,7 @@ fn busy(mut service: Service, name: &DeviceName, number: u64) -> Opening {
     // The service may not be able to read the program's own lock file (socat -L).
     let in_file = || files::lock_holder(name);
     let pids: Vec<Option<Pid>> = holders.iter().map(|holder| holder.pid).collect();
-    if are_all_ours(&pids, in_file, family::shares_locks_of_holder) {
+    if are_all_ours(&pids, in_file, system::shares_locks_of_holder) {
         return Opening::Plain;
     }
     let holder = holders.first();
@@ -235,10 +230,10 @@ fn listed() -> Option<Vec<RawFd>> {
 fn is_port(number: u64) -> bool {
     let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
     let listed = || {
-        let drivers = contents::read_file("/proc/tty/drivers", DRIVERS_BYTES).unwrap_or_default();
+        let drivers = system::read_file("/proc/tty/drivers", DRIVERS_BYTES).unwrap_or_default();
         has_serial_driver(&String::from_utf8_lossy(&drivers), numbers(number))
     };
-    drivers::is_port(major, minor) || !drivers::is_other(major) && listed() || is_further(number)
+    path::is_port(major, minor) || !path::is_other(major) && listed() || is_further(number)
 }
 
 /// Whether it is one of the devices that `LFP_PORTS` names besides.

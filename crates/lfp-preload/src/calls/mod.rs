@@ -8,12 +8,8 @@
 #![expect(unsafe_code, reason = "the C interface")]
 #![expect(clippy::missing_safety_doc, reason = "said above, for all of them")]
 
-pub mod changing;
-pub mod closing;
-pub mod looking;
-pub mod naming;
+pub mod names;
 pub mod opening;
-pub mod streams;
 
 use std::ffi::{CStr, c_char, c_int};
 

@@ -1,4 +1,6 @@
-//! open(2), creat(2), mkstemp(3).
+//! The calls that open and close: open(2), creat(2), mkstemp(3); fopen(3), freopen(3) and fclose(3), whose own system
+//! calls bypass ours; close(2) and other calls that close descriptors. In ports mode, closing the last descriptor of a
+//! port releases it. If no port is taken, this costs one read of memory more than the real call.
 //!
 //! `open` is variadic in C; a function with a variable number of arguments cannot be written in
 //! Rust. On the processors that the library is built for, the calling conventions (System V
@@ -6,21 +8,22 @@
 //! a fixed one. Where the caller gave no mode, the register holds whatever it held; the mode is
 //! used only with the flags that ask for one, as in the C library itself.
 
-use std::ffi::{CStr, c_char, c_int};
+use std::ffi::{CStr, c_char, c_int, c_uint};
 use std::mem::MaybeUninit;
-use std::os::fd::IntoRawFd;
+use std::os::fd::{AsRawFd, IntoRawFd};
+use std::ptr::null_mut;
 
 use libc::{
-    O_ACCMODE, O_CREAT, O_DIRECTORY, O_EXCL, O_PATH, O_TMPFILE, O_TRUNC, O_WRONLY, S_IFCHR, S_IFMT,
-    mode_t,
+    CLOSE_RANGE_CLOEXEC, FILE, O_ACCMODE, O_CREAT, O_DIRECTORY, O_EXCL, O_PATH, O_TMPFILE, O_TRUNC,
+    O_WRONLY, S_IFCHR, S_IFMT, mode_t,
 };
 use rustix::fs::{Mode, OFlags};
 
-use super::{calls, failure, looked, settle, settled};
-use crate::files;
+use super::{calls, failed, failure, looked, settle, settled};
 use crate::mode::{Ports, settings};
 use crate::ports::{self, Opening};
 use crate::real::{self, HERE};
+use crate::{files, locks};
 
 calls! {
     fn [open open64](path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
@@ -167,4 +170,209 @@ unsafe fn made(template: *mut c_char, flags: c_int) -> c_int {
     let path = unsafe { std::slice::from_raw_parts_mut(template.cast::<u8>(), length) };
     let instead = files::make(path, open_flags(flags), errno);
     settle(instead.map(|it| it.map(IntoRawFd::into_raw_fd)), errno)
+}
+
+calls! {
+    fn [fopen fopen64](path: *const c_char, mode: *const c_char) -> *mut FILE {
+        // SAFETY: the caller's promise, handed on.
+        unsafe { streamed(path, mode) }
+    }
+    fn [freopen freopen64](
+        path: *const c_char, mode: *const c_char, stream: *mut FILE,
+    ) -> *mut FILE {
+        // SAFETY: the caller's promise, handed on.
+        unsafe { reopened(path, mode, stream) }
+    }
+    fn [fclose](stream: *mut FILE) -> c_int {
+        let fd = if locks::none() { -1 } else { descriptor(&stream) };
+        // SAFETY: the caller's promise, handed on.
+        closed(fd, fd, || unsafe { real::fclose(stream) })
+    }
+}
+
+/// # Safety
+/// `path` and `mode` are what the real call gets.
+unsafe fn streamed(path: *const c_char, mode: *const c_char) -> *mut FILE {
+    // SAFETY: the caller's promise.
+    let call = || unsafe { real::fopen(path, mode) };
+    // SAFETY: the caller's promise.
+    let Some(stream) = (unsafe { locked(HERE, path, 0, call, descriptor) }) else {
+        return null_mut();
+    };
+    if mode.is_null() {
+        return stream;
+    }
+    // SAFETY: not null, so a C string, which the real call has read.
+    let flags = flags(unsafe { CStr::from_ptr(mode) }.to_bytes());
+    if !stream.is_null() {
+        // SAFETY: the caller's promise; the stream is ours until we return it.
+        return unsafe { shown(path, stream, flags, call) };
+    }
+    let errno = failure();
+    // SAFETY: the caller's promise.
+    let name = unsafe { failed(HERE, path, errno) };
+    let instead =
+        name.and_then(|name| files::open(name, flags, Mode::from_bits_truncate(0o666), errno));
+    let opened = match instead {
+        Some(Ok(fd)) => fd,
+        other => {
+            settle(other.map(|it| it.map(|fd| fd.as_raw_fd())), errno);
+            return null_mut();
+        }
+    };
+    real::set_errno(errno.raw_os_error());
+    let fd = opened.into_raw_fd();
+    // SAFETY: a descriptor that no other code uses, and the program's own mode.
+    let stream = unsafe { libc::fdopen(fd, mode) };
+    if stream.is_null() {
+        // SAFETY: still nobody else's.
+        unsafe { real::close(fd) };
+    }
+    stream
+}
+
+/// A stream is closed and another file opened in it: in ports mode, a port is locked first, and one that was
+/// behind it is released.
+///
+/// # Safety
+/// `path`, `mode` and `stream` are what the real call gets.
+unsafe fn reopened(path: *const c_char, mode: *const c_char, stream: *mut FILE) -> *mut FILE {
+    // SAFETY: the caller's promise.
+    let call = || unsafe { real::freopen(path, mode, stream) };
+    if path.is_null() || stream.is_null() {
+        return call();
+    }
+    let (fd, mut result) = (descriptor(&stream), null_mut());
+    closed(fd, fd, || {
+        // SAFETY: the caller's promise.
+        if let Some(opened) = unsafe { locked(HERE, path, 0, call, descriptor) } {
+            result = opened;
+            return descriptor(&result);
+        }
+        let errno = failure();
+        // As where the file cannot be opened: the stream is closed all the same.
+        // SAFETY: the caller's promise; it is not used again.
+        unsafe { real::fclose(stream) };
+        settle(None, errno)
+    });
+    result
+}
+
+/// -1 for no stream.
+fn descriptor(stream: &*mut FILE) -> c_int {
+    // SAFETY: an open stream, where it is not null.
+    if stream.is_null() { -1 } else { unsafe { libc::fileno(*stream) } }
+}
+
+/// # Safety
+/// `path` is what the real call got, `stream` what it gave.
+unsafe fn shown(
+    path: *const c_char,
+    stream: *mut FILE,
+    flags: OFlags,
+    call: impl Fn() -> *mut FILE,
+) -> *mut FILE {
+    if flags.intersects(OFlags::WRONLY | OFlags::RDWR | OFlags::CREATE) {
+        return stream;
+    }
+    let forget = |stream| {
+        // SAFETY: the stream is ours until we return it, and is not used again.
+        unsafe { real::fclose(stream) };
+    };
+    // SAFETY: the caller's promise.
+    unsafe { looked(HERE, path, stream, forget, call, null_mut()) }
+}
+
+/// What fopen(3) opens with.
+fn flags(mode: &[u8]) -> OFlags {
+    let both = mode.contains(&b'+');
+    let access = |one| if both { OFlags::RDWR } else { one };
+    let mut flags = match mode.first() {
+        Some(b'w') => access(OFlags::WRONLY) | OFlags::CREATE | OFlags::TRUNC,
+        Some(b'a') => access(OFlags::WRONLY) | OFlags::CREATE | OFlags::APPEND,
+        Some(_) | None => access(OFlags::RDONLY),
+    };
+    if mode.contains(&b'x') {
+        flags |= OFlags::EXCL;
+    }
+    if mode.contains(&b'e') {
+        flags |= OFlags::CLOEXEC;
+    }
+    flags
+}
+
+calls! {
+    fn [close](fd: c_int) -> c_int {
+        // SAFETY: the caller's promise, handed on; so in all calls of this file.
+        closed(fd, fd, || unsafe { real::close(fd) })
+    }
+    fn [dup2](old: c_int, new: c_int) -> c_int {
+        // SAFETY: as in `close`.
+        replaced(old, new, || unsafe { real::dup2(old, new) })
+    }
+    fn [dup3](old: c_int, new: c_int, flags: c_int) -> c_int {
+        // SAFETY: as in `close`.
+        replaced(old, new, || unsafe { real::dup3(old, new, flags) })
+    }
+    fn [close_range](first: c_uint, last: c_uint, flags: c_int) -> c_int {
+        let bound = |fd: c_uint| c_int::try_from(fd).unwrap_or(c_int::MAX);
+        // SAFETY: as in `close`.
+        let call = || unsafe { real::close_range(first, last, flags) };
+        // close_range(2): with this flag they stay open until the process becomes another program.
+        let is_later = c_uint::from_ne_bytes(flags.to_ne_bytes()) & CLOSE_RANGE_CLOEXEC != 0;
+        if is_later { call() } else { closed(bound(first), bound(last), call) }
+    }
+    fn [closefrom](first: c_int) -> () {
+        closed(first, c_int::MAX, || {
+            // SAFETY: as in `close`.
+            unsafe { real::closefrom(first) };
+            0
+        });
+    }
+}
+
+/// Makes a call that closes `new`, unless that is `old`, or `old` is no descriptor.
+fn replaced(old: c_int, new: c_int, call: impl FnOnce() -> c_int) -> c_int {
+    if old == new || !locks::none() && !real::is_open(old) {
+        return call();
+    }
+    closed(new, new, call)
+}
+
+/// Makes a call that closes these descriptors.
+pub(super) fn closed(first: c_int, last: c_int, call: impl FnOnce() -> c_int) -> c_int {
+    if locks::none() {
+        return call();
+    }
+    let before = real::errno();
+    let range = first..=last;
+    let ports = ports::leaving(&range);
+    ports::share(&ports, &range);
+    real::set_errno(before);
+    let result = call();
+    let errno = real::errno();
+    ports::left(&ports);
+    real::set_errno(errno);
+    result
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case("r", OFlags::RDONLY)]
+    #[case("rb", OFlags::RDONLY)]
+    #[case("re", OFlags::RDONLY | OFlags::CLOEXEC)]
+    #[case("r+", OFlags::RDWR)]
+    #[case("w", OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC)]
+    #[case("w+b", OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC)]
+    #[case("wx", OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::EXCL)]
+    #[case("a", OFlags::WRONLY | OFlags::CREATE | OFlags::APPEND)]
+    #[case("", OFlags::RDONLY)]
+    fn modes_of_fopen_become_open_flags(#[case] mode: &str, #[case] expected: OFlags) {
+        assert_eq!(flags(mode.as_bytes()), expected);
+    }
 }

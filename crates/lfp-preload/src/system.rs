@@ -1,5 +1,8 @@
-//! Reads small system files directly, bypassing the C library and our own calls.
+//! Reads small system files directly, bypassing the C library and our own calls; and says with it whose locks are this
+//! process's as well.
 
+use pidlockfile::Pid;
+use pidlockfile::process::{Stat, shares_locks_of};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::{Errno, read};
 
@@ -21,6 +24,19 @@ pub(crate) fn read_file(path: &str, most: usize) -> Option<Vec<u8>> {
         }
     }
     Some(all)
+}
+
+/// More than the longest `/proc/PID/stat`.
+const STAT_BYTES: usize = 2048;
+
+/// Whether a lock of `holder` is this process's as well, by the rule of `lfp run`.
+pub(crate) fn shares_locks_of_holder(holder: Pid) -> bool {
+    shares_locks_of(holder, parent)
+}
+
+/// Read past the C library: its calls are our own here.
+fn parent(child: Pid) -> Option<Pid> {
+    Pid::new(Stat::parse(&read_file(&format!("/proc/{child}/stat"), STAT_BYTES)?)?.parent)
 }
 
 #[cfg(test)]
