@@ -38,7 +38,7 @@ pub enum Stats<'a> {
 /// A connection to one server, authenticated if the settings say so.
 ///
 /// Requests on one connection are served strictly in order, so an acquire that waits delays all later requests. Times
-/// are rounded up to whole seconds, at most [`MAX_TIME`](super::MAX_TIME); longer ones give [`ClientError::Term`].
+/// are rounded up to whole seconds, at most [`MAX_TIME`](super::MAX_TIME); longer ones give [`ClientError::InvalidArgument`].
 /// With the server's auto-release on (the default), everything acquired here is released when this is dropped.
 ///
 /// If the future of a call is dropped before it is ready, its answer stays unread. The request may have been carried
@@ -320,7 +320,7 @@ impl Connection {
             self.send(&ask.to_bytes()).await?;
             self.answer_within(most_bytes).await
         };
-        timeout(limit, converse).await.map_err(|_| ClientError::Silent)?
+        timeout(limit, converse).await.map_err(|_| ClientError::TimedOut)?
     }
 
     async fn answer_within(&mut self, most_bytes: u64) -> Answer {
@@ -338,17 +338,17 @@ impl Connection {
         let room = most_bytes.saturating_add(1).saturating_sub(self.line.len() as u64);
         let heard = (&mut self.stream).take(room).read_until(b'\n', &mut self.line).await;
         if self.line.starts_with(&TLS_ALERT) {
-            return Err(ClientError::strange("the server speaks TLS; see --tls"));
+            return Err(ClientError::protocol("the server speaks TLS; see --tls"));
         }
         heard?;
         let line = std::mem::take(&mut self.line);
         let Some(line) = line.strip_suffix(b"\n") else {
             let is_long = line.len() as u64 > most_bytes;
-            let endless = ClientError::strange("a line without end");
+            let endless = ClientError::protocol("a line without end");
             return Err(if is_long { endless } else { ClientError::closed() });
         };
         let line = std::str::from_utf8(line.strip_suffix(b"\r").unwrap_or(line))
-            .map_err(|_| ClientError::strange("bytes that are not text"))?;
+            .map_err(|_| ClientError::protocol("bytes that are not text"))?;
         match wire::read_lost(line) {
             Some(token) => self.news.extend(Token::new(token)),
             None => return Ok(Some(line.to_owned())),
@@ -436,7 +436,7 @@ mod tests {
     async fn no_request_is_sent_before_the_last_answer() {
         let (mut connection, mut server) = pair();
         connection.answer_limit = Duration::ZERO;
-        assert!(matches!(connection.ping().await, Err(ClientError::Silent)));
+        assert!(matches!(connection.ping().await, Err(ClientError::TimedOut)));
         assert!(matches!(connection.ping().await, Err(ClientError::Broken(_))));
         server.write_all(b"o").await.unwrap();
         assert_eq!(connection.late_answer(Duration::ZERO).await, None);

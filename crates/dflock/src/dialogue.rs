@@ -1,7 +1,7 @@
 //! The protocol from the client's side: what the words of answers mean. The words are those of [`leases::wire`]. Pure.
 
 use super::error::{ClientError, Refusal};
-use super::terms::{Kind, MAX_LINE_BYTES, TermError, Token, seconds};
+use super::terms::{ArgumentError, Kind, MAX_LINE_BYTES, Token, seconds};
 use leases::wire::{self, Ask, Holder};
 use std::time::Duration;
 
@@ -19,10 +19,10 @@ pub(super) fn greeting<'a>(
     Ok(auth.into_iter().chain(name).chain(value.map(Ask::Value)).collect())
 }
 
-fn checked_value(value: &str) -> Result<&str, TermError> {
+fn checked_value(value: &str) -> Result<&str, ArgumentError> {
     let fits = (1..=MAX_LINE_BYTES).contains(&value.len());
     let is_whole = value.trim() == value && !value.chars().any(char::is_control);
-    if fits && is_whole { Ok(value) } else { Err(TermError::Value) }
+    if fits && is_whole { Ok(value) } else { Err(ArgumentError::Value) }
 }
 
 /// The answer to a request of the greeting. Servers that do not know names say `error` and continue; one that ends
@@ -78,7 +78,7 @@ impl Abilities {
     }
 
     fn grant(self, kind: Kind, granted: wire::Granted<'_>) -> Result<Grant, ClientError> {
-        let token = Token::new(granted.token).map_err(|_| ClientError::strange("a token"))?;
+        let token = Token::new(granted.token).map_err(|_| ClientError::protocol("a token"))?;
         let slot = match kind {
             // To the server this is a lock.
             Kind::Semaphore(1) => self.has_slots.then_some(0),
@@ -158,7 +158,7 @@ pub(super) fn renewal(line: &str, asked: Option<u32>) -> Result<Duration, Client
     match (wire::read_renewal(line).ok_or_else(|| refused(line))?, asked) {
         (Some(ttl), _) => Ok(seconds(ttl)),
         (None, Some(asked)) => Ok(seconds(asked)),
-        (None, None) => Err(ClientError::strange(line)),
+        (None, None) => Err(ClientError::protocol(line)),
     }
 }
 
@@ -205,7 +205,7 @@ pub(super) fn sight(line: &str) -> Result<Sight, ClientError> {
 }
 
 fn refused(line: &str) -> ClientError {
-    Refusal::from_word(line).map_or_else(|| ClientError::strange(line), ClientError::Refused)
+    Refusal::from_word(line).map_or_else(|| ClientError::protocol(line), ClientError::Refused)
 }
 
 #[cfg(test)]
@@ -215,7 +215,7 @@ mod tests {
         sight, stats, welcome,
     };
     use crate::error::{ClientError, Refusal};
-    use crate::terms::{Kind, MAX_LINE_BYTES, TermError};
+    use crate::terms::{ArgumentError, Kind, MAX_LINE_BYTES};
     use rstest::rstest;
     use std::time::Duration;
 
@@ -287,7 +287,9 @@ mod tests {
     fn a_value_is_what_fits_on_its_line(#[case] value: &str, #[case] fits: bool) {
         match greeting(None, None, Some(value)) {
             Ok(_) => assert!(fits),
-            Err(error) => assert!(!fits && matches!(error, ClientError::Term(TermError::Value))),
+            Err(error) => assert!(
+                !fits && matches!(error, ClientError::InvalidArgument(ArgumentError::Value))
+            ),
         }
     }
 
@@ -345,7 +347,7 @@ mod tests {
     #[case::nothing("ok")]
     fn malformed_grants_of_two_keys_are_refused(#[case] line: &str) {
         assert!(
-            matches!(grants(line, 2, Kind::Lock, OURS), Err(ClientError::Strange(_))),
+            matches!(grants(line, 2, Kind::Lock, OURS), Err(ClientError::Protocol(_))),
             "{line}"
         );
     }
@@ -379,8 +381,8 @@ mod tests {
         let asked = Some(5);
         assert_eq!(renewal("ok 33", asked).unwrap().as_secs(), 33);
         assert_eq!(renewal("ok", asked).unwrap().as_secs(), 5);
-        assert!(matches!(renewal("ok", None), Err(ClientError::Strange(_))));
-        assert!(matches!(renewal("ok soon", None), Err(ClientError::Strange(_))));
+        assert!(matches!(renewal("ok", None), Err(ClientError::Protocol(_))));
+        assert!(matches!(renewal("ok soon", None), Err(ClientError::Protocol(_))));
     }
 
     #[rstest]

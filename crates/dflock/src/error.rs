@@ -1,7 +1,7 @@
 //! The errors of a client, and their words. Pure.
 
 use super::address::ServerAddress;
-use super::terms::TermError;
+use super::terms::ArgumentError;
 use std::fmt;
 use std::io;
 use std::time::Duration;
@@ -81,7 +81,7 @@ impl fmt::Display for Refusal {
 #[non_exhaustive]
 pub enum ClientError {
     /// A key, token or number that the protocol cannot express. Nothing was sent.
-    Term(TermError),
+    InvalidArgument(ArgumentError),
     /// No connection to this server.
     Connect {
         /// The address of the server.
@@ -92,15 +92,15 @@ pub enum ClientError {
     /// The connection broke, or the server closed it, before the answer came.
     Broken(io::Error),
     /// No answer in time.
-    Silent,
+    TimedOut,
     /// The server refused the request.
     Refused(Refusal),
     /// An answer that the protocol does not have (shortened, control characters escaped).
-    Strange(String),
+    Protocol(String),
     /// A hold without a connection would not last: the server releases it so long after the connection has closed,
     /// before its lease ends.
-    GivenUp {
-        /// `None`: at once.
+    EndsWithConnection {
+        /// Zero: at once.
         after: Duration,
     },
     /// The server has no shared locks, or cannot record another hold. Its answer is the same in both cases.
@@ -114,8 +114,8 @@ pub enum ClientError {
 }
 
 impl ClientError {
-    pub(super) fn strange(line: &str) -> Self {
-        Self::Strange(line.chars().take(80).flat_map(char::escape_debug).collect())
+    pub(super) fn protocol(line: &str) -> Self {
+        Self::Protocol(line.chars().take(80).flat_map(char::escape_debug).collect())
     }
 
     /// Whether the same request may succeed on another connection: it was not refused. A missing certificate or
@@ -127,12 +127,12 @@ impl ClientError {
                 io::ErrorKind::InvalidData | io::ErrorKind::PermissionDenied
             ),
             Self::Broken(_)
-            | Self::Silent
+            | Self::TimedOut
             | Self::Refused(Refusal::Draining | Refusal::NotLeader) => true,
-            Self::Term(_)
+            Self::InvalidArgument(_)
             | Self::Refused(_)
-            | Self::Strange(_)
-            | Self::GivenUp { .. }
+            | Self::Protocol(_)
+            | Self::EndsWithConnection { .. }
             | Self::NotShared
             | Self::NotWatched(_)
             | Self::NoServer
@@ -184,16 +184,16 @@ impl ClientError {
 impl fmt::Display for ClientError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Term(error) => error.fmt(f),
+            Self::InvalidArgument(error) => error.fmt(f),
             Self::Connect { server, error } => write!(f, "cannot connect to {server}: {error}"),
             Self::Broken(error) => write!(f, "connection lost: {error}"),
-            Self::Silent => f.write_str("the server does not answer"),
+            Self::TimedOut => f.write_str("the server does not answer"),
             Self::Refused(refusal) => write!(f, "{refusal} ({})", refusal.word()),
-            Self::Strange(line) => write!(f, "not a dflockd answer: {line}"),
-            Self::GivenUp { after: Duration::ZERO } => {
+            Self::Protocol(line) => write!(f, "not a dflockd answer: {line}"),
+            Self::EndsWithConnection { after: Duration::ZERO } => {
                 f.write_str("the server releases the lock when this connection closes")
             }
-            Self::GivenUp { after } => {
+            Self::EndsWithConnection { after } => {
                 let after_s = after.as_secs();
                 write!(
                     f,
@@ -214,9 +214,9 @@ impl fmt::Display for ClientError {
 
 impl std::error::Error for ClientError {}
 
-impl From<TermError> for ClientError {
-    fn from(error: TermError) -> Self {
-        Self::Term(error)
+impl From<ArgumentError> for ClientError {
+    fn from(error: ArgumentError) -> Self {
+        Self::InvalidArgument(error)
     }
 }
 
@@ -231,10 +231,10 @@ mod tests {
     use super::{ClientError, Refusal};
 
     #[test]
-    fn a_failure_that_may_pass_is_told_before_others() {
+    fn a_failure_that_may_pass_is_reported_before_others() {
         let refused = || ClientError::Refused(Refusal::Auth);
         assert!(matches!(ClientError::NoServer.or(refused()), ClientError::Refused(_)));
-        assert!(matches!(refused().or(ClientError::Silent), ClientError::Silent));
-        assert!(matches!(ClientError::Silent.or(refused()), ClientError::Silent));
+        assert!(matches!(refused().or(ClientError::TimedOut), ClientError::TimedOut));
+        assert!(matches!(ClientError::TimedOut.or(refused()), ClientError::TimedOut));
     }
 }

@@ -25,7 +25,7 @@ impl Loss {
     pub(super) fn into_error(self) -> ClientError {
         match self {
             Self::NotHeld => ClientError::Refused(Refusal::LeaseExpired),
-            Self::Unreachable => ClientError::Silent,
+            Self::Unreachable => ClientError::TimedOut,
         }
     }
 }
@@ -238,7 +238,7 @@ impl Lease {
         let _ = self.state.wait_for(|_| false).await;
         match *self.state.borrow() {
             State::Held { asked_at, .. } if asked_at.elapsed() < self.grant.ttl => Ok(()),
-            State::Unconfirmed | State::Held { .. } => Err(ClientError::Silent),
+            State::Unconfirmed | State::Held { .. } => Err(ClientError::TimedOut),
             State::Lost(loss) => Err(loss.into_error()),
         }
     }

@@ -100,7 +100,7 @@ mod watch;
 struct Readme;
 
 pub use address::{AddressError, DEFAULT_PORT, ServerAddress};
-pub use claim::{Claim, Claims, Client, Entry, Leases, Progress, Ticket};
+pub use claim::{Claim, Claims, Client, Entry, KeyEvent, Leases, Ticket};
 pub use connection::{Connection, Stats};
 pub use dialogue::{Grace, Grant, Place};
 pub use error::{ClientError, Refusal};
@@ -108,6 +108,6 @@ pub use lease::{Lease, Loss};
 pub use leases::wire::Holder;
 pub use settings::Settings;
 pub use shard::{Servers, shard};
-pub use terms::{Key, Kind, MAX_LINE_BYTES, MAX_TIME, TermError, Token};
+pub use terms::{ArgumentError, Key, Kind, MAX_LINE_BYTES, MAX_TIME, Token};
 pub use transport::{Tls, TlsRoots};
 pub use watch::Watch;

@@ -113,7 +113,7 @@ mod tests {
         let mut patience = Patience::until(begun + Duration::from_millis(200));
         let mut now = begun;
         let mut pauses = Vec::new();
-        while let Some(pause) = patience.pause(&ClientError::Silent, now) {
+        while let Some(pause) = patience.pause(&ClientError::TimedOut, now) {
             pauses.push(pause.as_millis());
             now += pause;
         }
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[rstest]
-    #[case::away(ClientError::Silent, true, true)]
+    #[case::away(ClientError::TimedOut, true, true)]
     #[case::full(ClientError::Refused(Refusal::MaxWaiters), false, true)]
     #[case::without_room(ClientError::Refused(Refusal::MaxLocks), false, true)]
     #[case::too_late(ClientError::Refused(Refusal::LeaseExpired), false, true)]
@@ -141,7 +141,7 @@ mod tests {
 
     /// The first time at once, and again only after a while in line.
     #[rstest]
-    #[case::lost(ClientError::Silent, [true, false, true])]
+    #[case::lost(ClientError::TimedOut, [true, false, true])]
     #[case::too_late(ClientError::Refused(Refusal::LeaseExpired), [true, false, true])]
     #[case::refused(ClientError::Refused(Refusal::MaxWaiters), [false; 3])]
     fn a_client_loses_its_place(#[case] error: ClientError, #[case] want: [bool; 3]) {

@@ -160,7 +160,7 @@ impl Route {
     pub(super) async fn release_anew(&self, proof: &Proof) -> Result<(), ClientError> {
         let end = Instant::now() + self.settings.answer_limit;
         let released = self.release(proof, true, Patience::until(end), self.release_share());
-        timeout_at(end, released).await.unwrap_or(Err(ClientError::Silent))
+        timeout_at(end, released).await.unwrap_or(Err(ClientError::TimedOut))
     }
 }
 

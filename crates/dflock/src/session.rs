@@ -348,12 +348,12 @@ impl Session {
         };
         match answer {
             Ok(answer) => {
-                self.is_silent |= matches!(answer, Err(ClientError::Silent));
+                self.is_silent |= matches!(answer, Err(ClientError::TimedOut));
                 answer
             }
             Err(anew) => {
                 self.moved(anew);
-                Err(ClientError::Silent)
+                Err(ClientError::TimedOut)
             }
         }
     }
@@ -370,7 +370,7 @@ impl Session {
             Ok(ttl) => self.holds.heard(token, Some((asked_at, ttl))),
             Err(error) if error.is_end_of_lease() => self.holds.heard(token, None),
             // If it is another connection by now, nothing is due.
-            Err(ClientError::Silent) => {}
+            Err(ClientError::TimedOut) => {}
             Err(_) => self.reclaim().await,
         }
     }
@@ -470,7 +470,7 @@ async fn look_elsewhere<T>(
             anew = renewed_anew(route, &held, &renewing, silent) => Err(anew),
         }
     };
-    holds.attend(either).await.unwrap_or(Ok(Err(ClientError::Silent)))
+    holds.attend(either).await.unwrap_or(Ok(Err(ClientError::TimedOut)))
 }
 
 /// Opens connections until one of them has renewed each of these whose time is not over, or was told that there is
@@ -512,7 +512,7 @@ async fn ask_anew(
             Ok(ttl) => Some((asked_at, ttl)),
             Err(error) if error.is_end_of_lease() => None,
             Err(error) => {
-                if matches!(error, ClientError::Silent) && !renewals.is_empty() {
+                if matches!(error, ClientError::TimedOut) && !renewals.is_empty() {
                     silent.push(connection);
                 }
                 return Err(error);
@@ -609,7 +609,7 @@ mod tests {
             let (outcome, taken) = oneshot::channel();
             assert!(lease.orders.send(Order::Take { wanted, granted: None, outcome }).is_ok());
             assert_eq!(peer.request().await.as_deref(), Some("l b 0"));
-            assert!(matches!(taken.await, Ok(Err(ClientError::Silent))));
+            assert!(matches!(taken.await, Ok(Err(ClientError::TimedOut))));
             assert_eq!(lease.lost().await, Loss::Unreachable);
             drop(lease);
             peer.say("ok late 33").await;

@@ -14,16 +14,16 @@ impl Key {
     ///
     /// # Errors
     /// The broken rule.
-    pub fn new(bytes: impl Into<Vec<u8>>) -> Result<Self, TermError> {
+    pub fn new(bytes: impl Into<Vec<u8>>) -> Result<Self, ArgumentError> {
         let bytes = bytes.into();
         if bytes.is_empty() {
-            return Err(TermError::KeyEmpty);
+            return Err(ArgumentError::KeyEmpty);
         }
         if bytes.len() > MAX_LINE_BYTES {
-            return Err(TermError::KeyLong);
+            return Err(ArgumentError::KeyLong);
         }
         if bytes.iter().any(|byte| b" \t\r\n".contains(byte)) {
-            return Err(TermError::KeyBlank);
+            return Err(ArgumentError::KeyBlank);
         }
         Ok(Self(bytes))
     }
@@ -56,11 +56,11 @@ impl Token {
     /// Checks the text of a token: printable ASCII without blanks, at most 128 bytes.
     ///
     /// # Errors
-    /// [`TermError::Token`].
-    pub fn new(text: impl Into<String>) -> Result<Self, TermError> {
+    /// [`ArgumentError::Token`].
+    pub fn new(text: impl Into<String>) -> Result<Self, ArgumentError> {
         let text = text.into();
         if text.is_empty() || text.len() > 128 || !text.bytes().all(|b| b.is_ascii_graphic()) {
-            return Err(TermError::Token);
+            return Err(ArgumentError::Token);
         }
         Ok(Self(text))
     }
@@ -82,18 +82,18 @@ impl fmt::Debug for Token {
 pub const MAX_TIME: Duration = Duration::from_secs(2_147_483_647);
 
 /// The time to wait for something, in whole seconds, as the protocol has it. A part of a second counts as a whole one.
-pub(super) fn seconds_to_wait(time: Duration) -> Result<u32, TermError> {
+pub(super) fn seconds_to_wait(time: Duration) -> Result<u32, ArgumentError> {
     if time > MAX_TIME {
-        return Err(TermError::TimeLong);
+        return Err(ArgumentError::TimeLong);
     }
     let count = time.as_secs() + u64::from(time.subsec_nanos() > 0);
-    u32::try_from(count).map_err(|_| TermError::TimeLong)
+    u32::try_from(count).map_err(|_| ArgumentError::TimeLong)
 }
 
 /// The same of the length of a lease, which is never zero.
-pub(super) fn seconds_of_lease(time: Option<Duration>) -> Result<Option<u32>, TermError> {
+pub(super) fn seconds_of_lease(time: Option<Duration>) -> Result<Option<u32>, ArgumentError> {
     let count = time.map(seconds_to_wait).transpose()?;
-    if count == Some(0) { Err(TermError::Ttl) } else { Ok(count) }
+    if count == Some(0) { Err(ArgumentError::Ttl) } else { Ok(count) }
 }
 
 /// A number of the protocol or of the command line.
@@ -104,7 +104,7 @@ pub(super) fn seconds(count: u32) -> Duration {
 /// A value that the protocol cannot express.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum TermError {
+pub enum ArgumentError {
     /// An empty key.
     KeyEmpty,
     /// A key longer than 256 bytes.
@@ -127,7 +127,7 @@ pub enum TermError {
     Value,
 }
 
-impl fmt::Display for TermError {
+impl fmt::Display for ArgumentError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::KeyEmpty => "the key is empty",
@@ -146,7 +146,7 @@ impl fmt::Display for TermError {
     }
 }
 
-impl std::error::Error for TermError {}
+impl std::error::Error for ArgumentError {}
 
 /// What a client wants to hold, and for how long without a renewal: `None` stands for the server's default.
 #[derive(Clone)]
@@ -167,7 +167,7 @@ pub(super) struct Proof {
 #[cfg(test)]
 mod tests {
     use super::{
-        Key, MAX_LINE_BYTES, MAX_TIME, TermError, Token, seconds_of_lease, seconds_to_wait,
+        ArgumentError, Key, MAX_LINE_BYTES, MAX_TIME, Token, seconds_of_lease, seconds_to_wait,
     };
     use rstest::rstest;
     use std::time::Duration;
@@ -176,13 +176,16 @@ mod tests {
     #[case(b"k".to_vec(), None)]
     #[case(vec![b'k'; MAX_LINE_BYTES], None)]
     #[case(b"\x00\xff\xc2\xa0".to_vec(), None)]
-    #[case(b"".to_vec(), Some(TermError::KeyEmpty))]
-    #[case(vec![b'k'; MAX_LINE_BYTES + 1], Some(TermError::KeyLong))]
-    #[case(b"a b".to_vec(), Some(TermError::KeyBlank))]
-    #[case(b"a\tb".to_vec(), Some(TermError::KeyBlank))]
-    #[case(b"a\rb".to_vec(), Some(TermError::KeyBlank))]
-    #[case(b"a\nb".to_vec(), Some(TermError::KeyBlank))]
-    fn a_key_is_what_fits_on_its_line(#[case] bytes: Vec<u8>, #[case] error: Option<TermError>) {
+    #[case(b"".to_vec(), Some(ArgumentError::KeyEmpty))]
+    #[case(vec![b'k'; MAX_LINE_BYTES + 1], Some(ArgumentError::KeyLong))]
+    #[case(b"a b".to_vec(), Some(ArgumentError::KeyBlank))]
+    #[case(b"a\tb".to_vec(), Some(ArgumentError::KeyBlank))]
+    #[case(b"a\rb".to_vec(), Some(ArgumentError::KeyBlank))]
+    #[case(b"a\nb".to_vec(), Some(ArgumentError::KeyBlank))]
+    fn a_key_is_what_fits_on_its_line(
+        #[case] bytes: Vec<u8>,
+        #[case] error: Option<ArgumentError>,
+    ) {
         assert_eq!(Key::new(bytes).err(), error);
     }
 
@@ -197,24 +200,24 @@ mod tests {
     #[case("a\nr")]
     #[case("\u{e9}")]
     fn a_token_with_a_line_end_or_non_ascii_is_refused(#[case] text: &str) {
-        assert_eq!(Token::new(text).err(), Some(TermError::Token));
+        assert_eq!(Token::new(text).err(), Some(ArgumentError::Token));
     }
 
     const TICK: Duration = Duration::from_nanos(1);
 
     #[rstest]
-    #[case(Duration::ZERO, Ok(0), Err(TermError::Ttl))]
+    #[case(Duration::ZERO, Ok(0), Err(ArgumentError::Ttl))]
     #[case(TICK, Ok(1), Ok(1))]
     #[case(Duration::from_secs(1), Ok(1), Ok(1))]
     #[case(Duration::from_millis(1001), Ok(2), Ok(2))]
     #[case(MAX_TIME - TICK, Ok(2_147_483_647), Ok(2_147_483_647))]
     #[case(MAX_TIME, Ok(2_147_483_647), Ok(2_147_483_647))]
-    #[case(MAX_TIME + TICK, Err(TermError::TimeLong), Err(TermError::TimeLong))]
-    #[case(Duration::MAX, Err(TermError::TimeLong), Err(TermError::TimeLong))]
+    #[case(MAX_TIME + TICK, Err(ArgumentError::TimeLong), Err(ArgumentError::TimeLong))]
+    #[case(Duration::MAX, Err(ArgumentError::TimeLong), Err(ArgumentError::TimeLong))]
     fn times_are_rounded_up_to_whole_seconds(
         #[case] time: Duration,
-        #[case] to_wait: Result<u32, TermError>,
-        #[case] of_lease: Result<u32, TermError>,
+        #[case] to_wait: Result<u32, ArgumentError>,
+        #[case] of_lease: Result<u32, ArgumentError>,
     ) {
         assert_eq!(seconds_to_wait(time), to_wait);
         assert_eq!(seconds_of_lease(Some(time)), of_lease.map(Some));

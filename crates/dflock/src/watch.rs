@@ -96,7 +96,7 @@ impl Watch {
             return connection.watch(&self.key, wait, last).await;
         }
         let left = self.due.saturating_duration_since(Instant::now());
-        let line = connection.late_answer(left).await.ok_or(ClientError::Silent)?;
+        let line = connection.late_answer(left).await.ok_or(ClientError::TimedOut)?;
         dialogue::sight(&line)
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! ```no_run
 //! # fn main() -> Result<(), lfp::LockError> {
-//! let port = lfp::lock("/dev/ttyUSB0")?;           // or lfp::lock_timeout(.., duration)
+//! let port = lfp::try_lock("/dev/ttyUSB0")?;       // lock_timeout(.., duration) waits, and lock(..) without end
 //! // ... open and use /dev/ttyUSB0; it is released when `port` is dropped
 //! # drop(port); Ok(()) }
 //! ```
@@ -34,7 +34,9 @@ mod limits;
 #[cfg_attr(not(target_os = "linux"), path = "sys/unix.rs")]
 mod sys;
 
-pub use client::{Address, Client, Error, LockError, PortLock, lock, lock_at, lock_timeout};
+pub use client::{
+    Address, Client, Error, LockError, PortLock, lock, lock_at, lock_timeout, try_lock,
+};
 pub use pidlockfile::Pid;
 pub use ttylock::DeviceName;
 pub use ttylock::Holder;

@@ -103,7 +103,7 @@ fn errno(error: Error) -> Errno {
         Error::Refused => libc::EACCES,
         Error::Dismissed => libc::EAGAIN,
         Error::Unsupported => libc::ENOSYS,
-        Error::Closed | Error::NotLfp | Error::Unexpected(_) | _ => libc::EPROTO,
+        Error::Closed | Error::Protocol | Error::Unexpected(_) | _ => libc::EPROTO,
     };
     Errno(number)
 }

@@ -1,6 +1,6 @@
 //! The locks of serial devices, for any program. A port itself is never opened.
 //!
-//! A program that wants a port for itself takes it with the crate `lfp` (`lfp::lock`), which uses the service or the
+//! A program that wants a port for itself takes it with the crate `lfp` (`lfp::try_lock`), which uses the service or the
 //! lock files.
 //!
 //! [`DeviceName`] is a name that a client may use for a device, and [`follow`] finds its node. A [`Table`] takes and

@@ -4,7 +4,7 @@ use super::lease::{Lease, Leases};
 use super::runtime::wait;
 use crate::Holder;
 use crate::address::ServerAddress;
-use crate::claim::Progress;
+use crate::claim::KeyEvent;
 use crate::connection::Stats;
 use crate::dialogue::Grant;
 use crate::error::ClientError;
@@ -36,7 +36,7 @@ impl Client {
     /// Names a lock.
     ///
     /// # Errors
-    /// [`ClientError::Term`] for a key that no server accepts.
+    /// [`ClientError::InvalidArgument`] for a key that no server accepts.
     pub fn lock(&self, key: impl Into<Vec<u8>>) -> Result<Claim, ClientError> {
         self.0.lock(key).map(Claim)
     }
@@ -44,7 +44,7 @@ impl Client {
     /// Names a lock that readers share; see [`crate::Client::shared`].
     ///
     /// # Errors
-    /// [`ClientError::Term`] for a key that no server accepts.
+    /// [`ClientError::InvalidArgument`] for a key that no server accepts.
     pub fn shared(&self, key: impl Into<Vec<u8>>) -> Result<Claim, ClientError> {
         self.0.shared(key).map(Claim)
     }
@@ -52,7 +52,7 @@ impl Client {
     /// Names a semaphore of `limit` slots.
     ///
     /// # Errors
-    /// [`ClientError::Term`] for a key or limit that no server accepts.
+    /// [`ClientError::InvalidArgument`] for a key or limit that no server accepts.
     pub fn semaphore(&self, key: impl Into<Vec<u8>>, limit: u32) -> Result<Claim, ClientError> {
         self.0.semaphore(key, limit).map(Claim)
     }
@@ -60,7 +60,7 @@ impl Client {
     /// Watches a key. Nothing is sent before [`Watch::next`].
     ///
     /// # Errors
-    /// [`ClientError::Term`] for a key that no server accepts.
+    /// [`ClientError::InvalidArgument`] for a key that no server accepts.
     pub fn watch(&self, key: impl Into<Vec<u8>>) -> Result<Watch, ClientError> {
         self.0.watch(key).map(Watch)
     }
@@ -81,7 +81,7 @@ impl Claim {
     /// Asks for leases of this length instead of the server's default.
     ///
     /// # Errors
-    /// [`ClientError::Term`] for a length of zero, and for more than [`MAX_TIME`](crate::MAX_TIME).
+    /// [`ClientError::InvalidArgument`] for a length of zero, and for more than [`MAX_TIME`](crate::MAX_TIME).
     pub fn ttl(self, ttl: Duration) -> Result<Self, ClientError> {
         self.0.ttl(ttl).map(Self)
     }
@@ -110,9 +110,9 @@ impl Claim {
     pub fn acquire_persistently(
         &self,
         timeout: Option<Duration>,
-        told: impl FnMut(&ClientError),
+        report: impl FnMut(&ClientError),
     ) -> Result<Option<Lease>, ClientError> {
-        Ok(wait(self.0.acquire_persistently(timeout, told))?.map(Lease::of))
+        Ok(wait(self.0.acquire_persistently(timeout, report))?.map(Lease::of))
     }
 
     /// Releases by token; any connection may have taken it.
@@ -140,7 +140,7 @@ impl Claims {
     /// All these claims. Kinds, lengths and clients can differ.
     ///
     /// # Errors
-    /// [`ClientError::Term`] for no claim, and for a key that is named twice.
+    /// [`ClientError::InvalidArgument`] for no claim, and for a key that is named twice.
     pub fn of(claims: impl IntoIterator<Item = Claim>) -> Result<Self, ClientError> {
         crate::Claims::of(claims.into_iter().map(|claim| claim.0)).map(Self)
     }
@@ -174,15 +174,15 @@ impl Claims {
     pub fn acquire_persistently(
         &self,
         timeout: Option<Duration>,
-        told: impl FnMut(&Key, Progress<'_>),
+        report: impl FnMut(&Key, KeyEvent<'_>),
     ) -> Result<Option<Leases>, ClientError> {
-        Ok(wait(self.0.acquire_persistently(timeout, told))?.map(Leases::of))
+        Ok(wait(self.0.acquire_persistently(timeout, report))?.map(Leases::of))
     }
 }
 
 /// A connection to one server; see [`crate::Connection`].
 ///
-/// After an error other than [`ClientError::Refused`] and [`ClientError::Term`] it cannot be used any more.
+/// After an error other than [`ClientError::Refused`] and [`ClientError::InvalidArgument`] it cannot be used any more.
 pub struct Connection(crate::Connection);
 
 impl Connection {

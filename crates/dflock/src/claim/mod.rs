@@ -3,7 +3,7 @@
 mod order;
 mod several;
 
-pub use several::{Claims, Leases, Progress};
+pub use several::{Claims, KeyEvent, Leases};
 
 use crate::address::ServerAddress;
 use crate::connection::Connection;
@@ -14,7 +14,7 @@ use crate::session::Sessions;
 use crate::settings::Settings;
 use crate::shard::Servers;
 use crate::terms::{
-    Key, Kind, MAX_TIME, Proof, TermError, Token, Wanted, seconds, seconds_of_lease,
+    ArgumentError, Key, Kind, MAX_TIME, Proof, Token, Wanted, seconds, seconds_of_lease,
     seconds_to_wait,
 };
 use crate::watch::Watch;
@@ -108,7 +108,7 @@ impl Client {
     /// Names a lock.
     ///
     /// # Errors
-    /// [`ClientError::Term`] for a key that no server accepts.
+    /// [`ClientError::InvalidArgument`] for a key that no server accepts.
     pub fn lock(&self, key: impl Into<Vec<u8>>) -> Result<Claim, ClientError> {
         self.claim(key, Kind::Lock)
     }
@@ -119,7 +119,7 @@ impl Client {
     /// Not every server has this: [`ClientError::NotShared`].
     ///
     /// # Errors
-    /// [`ClientError::Term`] for a key that no server accepts.
+    /// [`ClientError::InvalidArgument`] for a key that no server accepts.
     pub fn shared(&self, key: impl Into<Vec<u8>>) -> Result<Claim, ClientError> {
         self.claim(key, Kind::Shared)
     }
@@ -127,10 +127,10 @@ impl Client {
     /// Names a semaphore of `limit` slots.
     ///
     /// # Errors
-    /// [`ClientError::Term`] for a key or limit that no server accepts.
+    /// [`ClientError::InvalidArgument`] for a key or limit that no server accepts.
     pub fn semaphore(&self, key: impl Into<Vec<u8>>, limit: u32) -> Result<Claim, ClientError> {
         if limit == 0 {
-            return Err(TermError::Limit.into());
+            return Err(ArgumentError::Limit.into());
         }
         self.claim(key, Kind::Semaphore(limit))
     }
@@ -138,7 +138,7 @@ impl Client {
     /// Watches a key. Nothing is sent before [`Watch::next`].
     ///
     /// # Errors
-    /// [`ClientError::Term`] for a key that no server accepts.
+    /// [`ClientError::InvalidArgument`] for a key that no server accepts.
     pub fn watch(&self, key: impl Into<Vec<u8>>) -> Result<Watch, ClientError> {
         Ok(Watch::begin(Key::new(key)?, &self.settings))
     }
@@ -154,7 +154,7 @@ impl Client {
 /// A request for a lock or a slot. Nothing is sent before one of the async calls.
 ///
 /// The protocol has whole seconds. Timeouts and lengths of leases are rounded up to them, and may be at most
-/// [`MAX_TIME`]. Longer ones give [`TermError::TimeLong`] before anything is sent.
+/// [`MAX_TIME`]. Longer ones give [`ArgumentError::TimeLong`] before anything is sent.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -184,7 +184,7 @@ impl Claim {
     /// Asks for leases of this length instead of the server's default.
     ///
     /// # Errors
-    /// [`ClientError::Term`] for a length of zero, and for more than [`MAX_TIME`].
+    /// [`ClientError::InvalidArgument`] for a length of zero, and for more than [`MAX_TIME`].
     pub fn ttl(mut self, ttl: Duration) -> Result<Self, ClientError> {
         self.wanted.ttl = seconds_of_lease(Some(ttl))?.map(seconds);
         Ok(self)
@@ -214,7 +214,7 @@ impl Claim {
     }
 
     /// Waits in line like [`Self::acquire`], and joins it again, at its end, if the server goes away meanwhile: after
-    /// a restart or a broken connection. `told` is called each time with the reason.
+    /// a restart or a broken connection. `report` is called each time with the reason.
     ///
     /// `None` if the time is over first. Without a time it waits for ever. Dropping the future gives up, as for
     /// [`Self::acquire`].
@@ -225,9 +225,9 @@ impl Claim {
     pub async fn acquire_persistently(
         &self,
         timeout: Option<Duration>,
-        mut told: impl FnMut(&ClientError),
+        mut report: impl FnMut(&ClientError),
     ) -> Result<Option<Lease>, ClientError> {
-        self.obtain(timeout.unwrap_or(MAX_TIME), Some(&mut told)).await
+        self.obtain(timeout.unwrap_or(MAX_TIME), Some(&mut report)).await
     }
 
     /// Waits in line for at most `timeout`. If the server goes away meanwhile, tells it, and joins the line again; or
@@ -235,7 +235,7 @@ impl Claim {
     async fn obtain(
         &self,
         timeout: Duration,
-        mut told: Option<&mut impl FnMut(&ClientError)>,
+        mut report: Option<&mut impl FnMut(&ClientError)>,
     ) -> Result<Option<Lease>, ClientError> {
         let end = Instant::now() + seconds(seconds_to_wait(timeout)?);
         let mut patience = self.route.patience();
@@ -251,10 +251,12 @@ impl Claim {
                 Ok(leases) => return Ok(one_of(leases)),
                 Err(error) => error,
             };
-            match (&mut told, asked_at) {
+            match (&mut report, asked_at) {
                 (None, Some(_)) if !error.is_for_another_server() => return Err(error),
-                (Some(told), Some(at)) if patience.was_in_line(&error, at, end, Instant::now()) => {
-                    told(&error);
+                (Some(report), Some(at))
+                    if patience.was_in_line(&error, at, end, Instant::now()) =>
+                {
+                    report(&error);
                 }
                 (_, _) => {}
             }

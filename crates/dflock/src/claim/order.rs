@@ -6,7 +6,7 @@
 
 use super::Claim;
 use crate::error::ClientError;
-use crate::terms::{Kind, MAX_LINE_BYTES, TermError};
+use crate::terms::{ArgumentError, Kind, MAX_LINE_BYTES};
 use std::sync::Arc;
 
 /// Most keys in one request.
@@ -46,14 +46,16 @@ pub(super) fn attempted<T>(
 }
 
 /// The claims in the order of their keys. A client that requested one key twice would wait for itself.
-pub(super) fn in_order(claims: impl IntoIterator<Item = Claim>) -> Result<Vec<Claim>, TermError> {
+pub(super) fn in_order(
+    claims: impl IntoIterator<Item = Claim>,
+) -> Result<Vec<Claim>, ArgumentError> {
     let mut claims: Vec<Claim> = claims.into_iter().collect();
     claims.sort_by(|one, other| one.key().as_bytes().cmp(other.key().as_bytes()));
     let is_twice = |pair: &[Claim]| matches!(pair, [one, other] if one.key() == other.key());
     if claims.is_empty() {
-        Err(TermError::KeyMissing)
+        Err(ArgumentError::KeyMissing)
     } else if claims.windows(2).any(is_twice) {
-        Err(TermError::KeyTwice)
+        Err(ArgumentError::KeyTwice)
     } else {
         Ok(claims)
     }
@@ -66,7 +68,7 @@ mod tests {
     use crate::error::{ClientError, Refusal};
     use crate::settings::Settings;
     use crate::shard::Servers;
-    use crate::terms::TermError;
+    use crate::terms::ArgumentError;
     use rstest::rstest;
     use std::time::Duration;
 
@@ -138,9 +140,9 @@ mod tests {
     #[case::refused(Err(ClientError::Refused(Refusal::MaxLocks)), Some(false), Some(false))]
     #[case::ending(Err(ClientError::Refused(Refusal::Draining)), Some(false), Some(false))]
     #[case::lost(Err(ClientError::closed()), None, Some(false))]
-    #[case::silent(Err(ClientError::Silent), None, Some(false))]
-    #[case::no_server(Err(ClientError::strange("HTTP/1.1")), None, None)]
-    #[case::a_term(Err(ClientError::Term(TermError::TimeLong)), None, None)]
+    #[case::silent(Err(ClientError::TimedOut), None, Some(false))]
+    #[case::no_server(Err(ClientError::protocol("HTTP/1.1")), None, None)]
+    #[case::a_term(Err(ClientError::InvalidArgument(ArgumentError::TimeLong)), None, None)]
     fn an_error_of_a_joint_request_has_its_consequence(
         #[case] outcome: Result<Option<()>, ClientError>,
         #[case] once: Option<bool>,
@@ -157,11 +159,11 @@ mod tests {
     #[case::by_bytes_not_by_letters(&["a", "B", "\u{e4}"], Ok(vec!["B", "a", "\u{e4}"]))]
     #[case::the_shorter_first(&["ab", "a"], Ok(vec!["a", "ab"]))]
     #[case::one(&["a"], Ok(vec!["a"]))]
-    #[case::none(&[], Err(TermError::KeyMissing))]
-    #[case::twice(&["b", "a", "b"], Err(TermError::KeyTwice))]
+    #[case::none(&[], Err(ArgumentError::KeyMissing))]
+    #[case::twice(&["b", "a", "b"], Err(ArgumentError::KeyTwice))]
     fn keys_are_taken_in_the_order_of_their_bytes(
         #[case] keys: &[&str],
-        #[case] want: Result<Vec<&str>, TermError>,
+        #[case] want: Result<Vec<&str>, ArgumentError>,
     ) {
         let client = client(Servers::Shards(vec!["x".parse().unwrap()]));
         let sorted = in_order(keys.iter().map(|key| client.lock(*key).unwrap()));

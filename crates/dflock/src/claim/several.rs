@@ -47,12 +47,12 @@ pub struct Claims {
 /// What happens to one of several keys while they are taken.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
-pub enum Progress<'a> {
+pub enum KeyEvent<'a> {
     /// The key is requested now. The keys before it in the order are held. If all keys are granted at once, only the
-    /// first is told.
-    Asked,
+    /// first is reported.
+    Requested,
     /// The server went away, for this reason, while the client waited for the key. The client joins the line again.
-    Left(&'a ClientError),
+    Interrupted(&'a ClientError),
     /// The lease of the key was lost while the client waited for another key. The other leases are released, and all
     /// keys are requested again.
     Lost(Loss),
@@ -80,7 +80,7 @@ impl Claims {
     /// All these claims. Kinds, lengths and clients can differ.
     ///
     /// # Errors
-    /// [`ClientError::Term`] for no claim, and for a key that is named twice.
+    /// [`ClientError::InvalidArgument`] for no claim, and for a key that is named twice.
     pub fn of(claims: impl IntoIterator<Item = Claim>) -> Result<Self, ClientError> {
         Ok(Self { claims: in_order(claims)? })
     }
@@ -107,17 +107,17 @@ impl Claims {
     ///
     /// # Errors
     /// The errors of [`Claim::acquire`]; [`Refusal::LeaseExpired`](crate::Refusal::LeaseExpired) or
-    /// [`ClientError::Silent`] if the lease of one key was lost while the client waited for another. The keys that were
+    /// [`ClientError::TimedOut`] if the lease of one key was lost while the client waited for another. The keys that were
     /// taken are released.
     pub async fn acquire(&self, timeout: Duration) -> Result<Option<Leases>, ClientError> {
         let end = Instant::now() + seconds(seconds_to_wait(timeout)?);
-        let told: Option<&mut fn(&Key, Progress<'_>)> = None;
-        self.gather(end, told).await.map_err(Stop::into_error)
+        let report: Option<&mut fn(&Key, KeyEvent<'_>)> = None;
+        self.gather(end, report).await.map_err(Stop::into_error)
     }
 
     /// Waits like [`Self::acquire`], and continues if servers go away meanwhile; see
     /// [`Claim::acquire_persistently`]. If the lease of one key is lost while the client waits for another, it
-    /// starts over. `told` is called for each step.
+    /// starts over. `report` is called for each step.
     ///
     /// `None` if the time is over first. Without a time it waits for ever. For dropping the future, see
     /// [`Self::acquire`].
@@ -127,17 +127,17 @@ impl Claims {
     pub async fn acquire_persistently(
         &self,
         timeout: Option<Duration>,
-        mut told: impl FnMut(&Key, Progress<'_>),
+        mut report: impl FnMut(&Key, KeyEvent<'_>),
     ) -> Result<Option<Leases>, ClientError> {
         let end = Instant::now() + seconds(seconds_to_wait(timeout.unwrap_or(MAX_TIME))?);
         let mut patience = Patience::to_return_until(end);
         loop {
-            let (key, loss) = match self.gather(end, Some(&mut told)).await {
+            let (key, loss) = match self.gather(end, Some(&mut report)).await {
                 Ok(outcome) => return Ok(outcome),
                 Err(Stop::Failed(error)) => return Err(error),
                 Err(Stop::Lost(key, loss)) => (key, loss),
             };
-            told(&key, Progress::Lost(loss));
+            report(&key, KeyEvent::Lost(loss));
             patience.outlast(loss.into_error()).await?;
         }
     }
@@ -149,17 +149,17 @@ impl Claims {
     /// Dropping the future gives up, as for [`Claim::acquire`].
     ///
     /// # Errors
-    /// [`ClientError::GivenUp`], a refusal, or a server that cannot be reached.
+    /// [`ClientError::EndsWithConnection`], a refusal, or a server that cannot be reached.
     pub async fn acquire_detached(
         &self,
         timeout: Option<Duration>,
-        told: impl FnMut(&Key, Progress<'_>),
+        report: impl FnMut(&Key, KeyEvent<'_>),
     ) -> Result<Option<Vec<Grant>>, ClientError> {
         let Some(first) = self.claims.first() else { return Ok(None) };
         let sessions = Arc::new(first.sessions.apart());
         let claims = self.claims.iter().map(|claim| claim.apart(&sessions)).collect();
         let apart = Self { claims };
-        let Some(Leases { mut leases }) = apart.acquire_persistently(timeout, told).await? else {
+        let Some(Leases { mut leases }) = apart.acquire_persistently(timeout, report).await? else {
             return Ok(None);
         };
         let (outcome, left) = oneshot::channel();
@@ -194,7 +194,7 @@ impl Claims {
             };
             match grace {
                 Some(Grace::For(after)) if after < lease.ttl() => {
-                    return Err(ClientError::GivenUp { after });
+                    return Err(ClientError::EndsWithConnection { after });
                 }
                 Some(Grace::For(_) | Grace::Lease) | None => graces.insert(server, grace),
             };
@@ -211,7 +211,7 @@ impl Claims {
             let renewed = claim.route.renew(&claim.proof(lease.token()), Some(lease.ttl())).await;
             match renewed {
                 Err(error) if error.is_not_held() => {
-                    return Err(ClientError::GivenUp { after: Duration::ZERO });
+                    return Err(ClientError::EndsWithConnection { after: Duration::ZERO });
                 }
                 renewed => renewed?,
             };
@@ -230,10 +230,10 @@ impl Claims {
     async fn gather(
         &self,
         end: Instant,
-        told: Option<&mut impl FnMut(&Key, Progress<'_>)>,
+        report: Option<&mut impl FnMut(&Key, KeyEvent<'_>)>,
     ) -> Result<Option<Leases>, Stop> {
         let mut leases = Leases { leases: Vec::new() };
-        let outcome = self.gather_into(&mut leases, end, told).await;
+        let outcome = self.gather_into(&mut leases, end, report).await;
         if let Ok(true) = outcome {
             return Ok(Some(leases));
         }
@@ -257,25 +257,25 @@ impl Claims {
         &self,
         leases: &mut Leases,
         end: Instant,
-        mut told: Option<&mut impl FnMut(&Key, Progress<'_>)>,
+        mut report: Option<&mut impl FnMut(&Key, KeyEvent<'_>)>,
     ) -> Result<bool, Stop> {
-        if let (Some(told), Some(first)) = (&mut told, self.claims.first()) {
-            told(first.key(), Progress::Asked);
+        if let (Some(report), Some(first)) = (&mut report, self.claims.first()) {
+            report(first.key(), KeyEvent::Requested);
         }
-        if let Some(all) = self.take_together(told.is_some()).await.map_err(Stop::Failed)? {
+        if let Some(all) = self.take_together(report.is_some()).await.map_err(Stop::Failed)? {
             leases.leases = all;
             return leases.stand().map(|()| true);
         }
         let mut first_at = None;
         for claim in &self.claims {
-            if let (Some(told), Some(_)) = (&mut told, first_at) {
-                told(claim.key(), Progress::Asked);
+            if let (Some(report), Some(_)) = (&mut report, first_at) {
+                report(claim.key(), KeyEvent::Requested);
             }
             let left = end.saturating_duration_since(Instant::now());
-            let mut told = told
-                .as_mut()
-                .map(|told| |error: &ClientError| told(claim.key(), Progress::Left(error)));
-            let granted = claim.obtain(left, told.as_mut());
+            let mut report = report.as_mut().map(|report| {
+                |error: &ClientError| report(claim.key(), KeyEvent::Interrupted(error))
+            });
+            let granted = claim.obtain(left, report.as_mut());
             let granted = tokio::select! {
                 biased;
                 (key, loss) = leases.lost() => return Err(Stop::Lost(key, loss)),

@@ -99,7 +99,7 @@ impl Door<'_> {
                 Err(Failure::Settings("the server's HTTP port speaks TLS; see --tls".to_owned()))
             }
             404 if body.contains(word) => Err(Failure::Nothing(nothing)),
-            _ => Err(ClientError::strange(&format!("status {status} {body}")).into()),
+            _ => Err(ClientError::protocol(&format!("status {status} {body}")).into()),
         }
     }
 
@@ -118,13 +118,13 @@ impl Door<'_> {
             stream.flush().await?;
             (&mut stream).take(http::MAX_ANSWER_BYTES).read_to_end(&mut answer).await
         };
-        let outcome = timeout(limit, conversation).await.map_err(|_| ClientError::Silent)?;
+        let outcome = timeout(limit, conversation).await.map_err(|_| ClientError::TimedOut)?;
         let heard = http::answer(&answer);
         // Some end a TLS connection without a farewell; what is whole is whole.
         if heard.is_none() {
             outcome.map_err(ClientError::Broken)?;
         }
         let words = "that port does not speak HTTP; see --http-port";
-        heard.ok_or_else(|| ClientError::Strange(words.to_owned()).into())
+        heard.ok_or_else(|| ClientError::Protocol(words.to_owned()).into())
     }
 }

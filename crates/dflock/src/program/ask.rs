@@ -128,7 +128,7 @@ pub(super) async fn renew(renew: &Renew, client: &Client, form: Form) -> Result<
 
 fn named(held: &Held) -> Result<(Key, Token), Failure> {
     let key = reach::key(&held.key)?;
-    let token = Token::new(held.token.as_str()).map_err(ClientError::Term)?;
+    let token = Token::new(held.token.as_str()).map_err(ClientError::InvalidArgument)?;
     Ok((key, token))
 }
 
@@ -136,7 +136,7 @@ fn named(held: &Held) -> Result<(Key, Token), Failure> {
 fn of_server(server: &ServerAddress, error: ClientError, request: &str) -> Failure {
     let is_unknown = matches!(error, ClientError::Refused(Refusal::Error));
     let words = || format!("the server does not know this request: `{request}`");
-    let error = if is_unknown { ClientError::Strange(words()) } else { error };
+    let error = if is_unknown { ClientError::Protocol(words()) } else { error };
     Failure::Asked(server.clone(), error)
 }
 
@@ -191,7 +191,7 @@ async fn key_stats(key: &OsStr, client: &Client, form: Form) -> Result<(), Failu
     let stats: Value = serde_json::from_str(&body).unwrap_or_default();
     if stats.get("key").is_none() {
         let words = "the server does not know the request `stats` of one key";
-        return Err(ClientError::Strange(words.to_owned()).into());
+        return Err(ClientError::Protocol(words.to_owned()).into());
     }
     match form {
         Form::Text => print(&holder::of_key(&stats)),

@@ -117,15 +117,15 @@ fn of_client(error: &ClientError) -> (u8, &'static str) {
         ClientError::Refused(Refusal::LimitMismatch) => (64, Refusal::LimitMismatch.word()),
         ClientError::Refused(Refusal::Auth) => (77, Refusal::Auth.word()),
         ClientError::Refused(refusal) => (69, refusal.word()),
-        ClientError::Term(_) | ClientError::NoServer => (64, "usage"),
-        ClientError::Connect { .. } | ClientError::Broken(_) | ClientError::Silent => {
+        ClientError::InvalidArgument(_) | ClientError::NoServer => (64, "usage"),
+        ClientError::Connect { .. } | ClientError::Broken(_) | ClientError::TimedOut => {
             (69, "unreachable")
         }
-        ClientError::Strange(_) => (76, "protocol"),
+        ClientError::Protocol(_) => (76, "protocol"),
         ClientError::NotShared => (76, "not_shared"),
         ClientError::NotWatched(_) => (76, "not_watched"),
         ClientError::Tls(_) => (78, "settings"),
-        ClientError::GivenUp { .. } => (78, "released_on_disconnect"),
+        ClientError::EndsWithConnection { .. } => (78, "released_on_disconnect"),
     }
 }
 
@@ -158,7 +158,7 @@ impl fmt::Display for Failure {
             Self::Client(ClientError::Refused(Refusal::Error)) => {
                 f.write_str("the token does not hold this key")
             }
-            Self::Client(error @ ClientError::GivenUp { .. }) => write!(
+            Self::Client(error @ ClientError::EndsWithConnection { .. }) => write!(
                 f,
                 "{error}; use `dflock run` or --hold, or a server with \
                  --auto-release-on-disconnect=false, or with a --disconnect-grace as long as the lease"
@@ -217,13 +217,13 @@ mod tests {
     #[rstest]
     #[case(Failure::Nothing("x"), 1, "not_held")]
     #[case(unreachable(), 69, "unreachable")]
-    #[case(ClientError::Silent.into(), 69, "unreachable")]
+    #[case(ClientError::TimedOut.into(), 69, "unreachable")]
     #[case(refused(Refusal::Draining), 69, "error_draining")]
     #[case(refused(Refusal::MaxLocks), 69, "error_max_locks")]
     #[case(refused(Refusal::MaxWaiters), 69, "error_max_waiters")]
     #[case(Failure::System("spawn", io::ErrorKind::NotFound.into()), 71, "system")]
     #[case(Failure::Lost(None, Loss::NotHeld), 74, "lease_lost")]
-    #[case(ClientError::Strange("?".into()).into(), 76, "protocol")]
+    #[case(ClientError::Protocol("?".into()).into(), 76, "protocol")]
     #[case(ClientError::NotShared.into(), 76, "not_shared")]
     #[case(ClientError::NotWatched("watch").into(), 76, "not_watched")]
     #[case(refused(Refusal::Auth), 77, "error_auth")]

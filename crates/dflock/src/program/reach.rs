@@ -169,7 +169,7 @@ pub(super) fn bytes(argument: &OsStr) -> Result<&[u8], Failure> {
 
 /// A key that was typed.
 pub(super) fn key(argument: &OsStr) -> Result<Key, Failure> {
-    Ok(Key::new(bytes(argument)?).map_err(ClientError::Term)?)
+    Ok(Key::new(bytes(argument)?).map_err(ClientError::InvalidArgument)?)
 }
 
 fn read_token(option: &str, path: &Path) -> Result<Vec<u8>, Failure> {

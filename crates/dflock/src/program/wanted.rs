@@ -4,7 +4,7 @@ use super::args::{Keys, Terms};
 use super::outcome::{Failure, NAMELESS};
 use super::sys::told_to_end;
 use super::{holder, mention, reach, seconds};
-use crate::{Claim, Claims, Client, ClientError, Grant, Key, Leases, Progress};
+use crate::{Claim, Claims, Client, ClientError, Grant, Key, KeyEvent, Leases};
 use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::time::Duration;
@@ -55,13 +55,13 @@ impl<'a> Wanted<'a> {
     /// Waits for all keys, also if servers go away meanwhile.
     pub(super) async fn acquire(&self) -> Result<Option<Leases>, ClientError> {
         let timeout = self.terms.timeout.map(seconds);
-        self.claims.acquire_persistently(timeout, |key, step| self.told(key, step)).await
+        self.claims.acquire_persistently(timeout, |key, step| self.report(key, step)).await
     }
 
     /// The same, and leaves them at the servers.
     pub(super) async fn acquire_detached(&self) -> Result<Option<Vec<Grant>>, ClientError> {
         let timeout = self.terms.timeout.map(seconds);
-        self.claims.acquire_detached(timeout, |key, step| self.told(key, step)).await
+        self.claims.acquire_detached(timeout, |key, step| self.report(key, step)).await
     }
 
     /// Until the locks are ours, signals end this process as they end any other, and the place in the line with it. Of
@@ -97,14 +97,14 @@ impl<'a> Wanted<'a> {
         self.keys().count() > 1
     }
 
-    fn told(&self, key: &Key, progress: Progress<'_>) {
-        match progress {
-            Progress::Asked => *self.asked.borrow_mut() = Some(key.clone()),
-            Progress::Left(error) => {
+    fn report(&self, key: &Key, event: KeyEvent<'_>) {
+        match event {
+            KeyEvent::Requested => *self.asked.borrow_mut() = Some(key.clone()),
+            KeyEvent::Interrupted(error) => {
                 let words = format!("{error}; waiting for the server to join the line again");
                 mention(&words, self.form);
             }
-            Progress::Lost(loss) => {
+            KeyEvent::Lost(loss) => {
                 let lost = Failure::Lost(Some(key.clone()), loss);
                 mention(&format!("{lost}; asking for all keys again"), self.form);
             }

@@ -152,7 +152,9 @@ fn a_cancelled_detached_acquire_of_several_leaves_nothing() {
                     claim.release(&grant.token).await.unwrap();
                 }
             }
-            Err(error) => assert!(matches!(error, ClientError::GivenUp { .. }), "{error}"),
+            Err(error) => {
+                assert!(matches!(error, ClientError::EndsWithConnection { .. }), "{error}")
+            }
         }
         until_nothing_is_left(daemon).await;
     });

@@ -3,8 +3,8 @@
 
 use crate::program::assert_free;
 use dflock::{
-    Client, ClientError, Entry, Key, Lease, Loss, Refusal, ServerAddress, Servers, Settings,
-    TermError, Ticket,
+    ArgumentError, Client, ClientError, Entry, Key, Lease, Loss, Refusal, ServerAddress, Servers,
+    Settings, Ticket,
 };
 use std::future::Future;
 use std::time::{Duration, Instant};
@@ -180,16 +180,16 @@ fn invalid_arguments_are_refused_before_they_are_sent() {
     settings.connect_limit = seconds(1);
     let client = Client::new(settings).unwrap();
     let term = |error: ClientError| {
-        let ClientError::Term(term) = error else { panic!("{error}") };
+        let ClientError::InvalidArgument(term) = error else { panic!("{error}") };
         term
     };
-    assert_eq!(term(client.semaphore("k", 0).err().unwrap()), TermError::Limit);
+    assert_eq!(term(client.semaphore("k", 0).err().unwrap()), ArgumentError::Limit);
     let lock = client.lock("k").unwrap();
     let too_long = dflock::MAX_TIME + Duration::from_nanos(1);
-    assert_eq!(term(lock.clone().ttl(Duration::ZERO).err().unwrap()), TermError::Ttl);
-    assert_eq!(term(turn(lock.acquire(too_long)).err().unwrap()), TermError::TimeLong);
+    assert_eq!(term(lock.clone().ttl(Duration::ZERO).err().unwrap()), ArgumentError::Ttl);
+    assert_eq!(term(turn(lock.acquire(too_long)).err().unwrap()), ArgumentError::TimeLong);
     let persistently = turn(lock.acquire_persistently(Some(too_long), |_| {}));
-    assert_eq!(term(persistently.err().unwrap()), TermError::TimeLong);
+    assert_eq!(term(persistently.err().unwrap()), ArgumentError::TimeLong);
     assert_eq!(client.servers_of(&Key::new("k").unwrap()), [&nowhere]);
     let unreachable = turn(client.lock("k").unwrap().acquire(seconds(0))).err().unwrap();
     assert!(matches!(unreachable, ClientError::Connect { server, .. } if server == nowhere));

@@ -5,7 +5,7 @@ use crate::library::{KEEPS, blocking, client, seconds, settings, turn, until_sta
 use crate::loss::{dawdling, owner};
 use crate::program::{LONG, assert_free, bare, dflock, into_full, run, shell, start};
 use crate::proxy::{Proxy, Side};
-use dflock::{Claim, Claims, Client, ClientError, Entry, Grant, Key, Loss, Refusal, TermError};
+use dflock::{ArgumentError, Claim, Claims, Client, ClientError, Entry, Grant, Key, Loss, Refusal};
 use nix::sys::signal::Signal;
 use rstest::rstest;
 use std::collections::BTreeMap;
@@ -398,9 +398,12 @@ fn the_library_takes_several() {
         c.release().await.unwrap();
         assert_free_at_once(&daemon);
         let none = Claims::of([]).err().unwrap();
-        assert!(matches!(none, ClientError::Term(TermError::KeyMissing)), "{none}");
+        assert!(matches!(none, ClientError::InvalidArgument(ArgumentError::KeyMissing)), "{none}");
         let twice = Claims::of([client.lock("k").unwrap(), client.shared("k").unwrap()]);
-        assert!(matches!(twice.err().unwrap(), ClientError::Term(TermError::KeyTwice)));
+        assert!(matches!(
+            twice.err().unwrap(),
+            ClientError::InvalidArgument(ArgumentError::KeyTwice)
+        ));
     });
     assert_free(&daemon);
 }
@@ -837,7 +840,7 @@ fn a_grant_that_never_comes_is_not_waited_for_for_ever() {
         settings.read_timeout = seconds(1);
         let lock = Client::new(settings).unwrap().lock("k").unwrap();
         let silent = lock.try_acquire().await;
-        assert!(matches!(silent, Err(ClientError::Silent)), "{silent:?}");
+        assert!(matches!(silent, Err(ClientError::TimedOut)), "{silent:?}");
         until_stats(&daemon, "{\"connections\":1,").await;
     });
 }
@@ -924,7 +927,7 @@ fn a_turn_that_comes_too_late_is_given_back() {
         assert_eq!(holder.ask("r", "k", &token), "ok");
         // With its locks in etcd, the server gives the turn a moment after the release.
         let late = ticket.wait(seconds(3)).await;
-        assert!(matches!(late, Err(ClientError::Silent)), "{late:?}");
+        assert!(matches!(late, Err(ClientError::TimedOut)), "{late:?}");
         // It comes later than the client waits for any answer.
         assert_eq!(daemon.talk().ask("l", "k", "5"), "timeout");
         proxy.deliver_answers();
@@ -943,7 +946,7 @@ fn a_lock_instead_of_a_place_that_comes_too_late_is_given_back() {
     turn(async {
         let lock = Client::new(settings).unwrap().lock("k").unwrap().ttl(LEASE).unwrap();
         let late = lock.enqueue().await.map(drop);
-        assert!(matches!(late, Err(ClientError::Silent)), "{late:?}");
+        assert!(matches!(late, Err(ClientError::TimedOut)), "{late:?}");
         assert_eq!(daemon.talk().ask("l", "k", "2"), "timeout");
         relayed.deliver();
         until_stats(&daemon, "\"idle_locks\":[{\"key\":\"k\"").await;
@@ -1046,7 +1049,7 @@ fn a_server_falls_silent_when_a_lock_is_left() {
         assert_eq!(daemon.talk().ask("l", "k", "1"), "timeout");
         assert_eq!(holder.ask("r", "k", &token), "ok");
         let left = tokio::time::timeout(seconds(30), waiting).await.expect("it ends").unwrap();
-        assert!(matches!(left, Err(ClientError::Silent)), "{left:?}");
+        assert!(matches!(left, Err(ClientError::TimedOut)), "{left:?}");
     });
     assert_free_at_once(&daemon);
 }

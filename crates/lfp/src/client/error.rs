@@ -16,7 +16,7 @@ pub enum Error {
     /// The connection failed. Whether the request was obeyed is not known.
     Broken(io::Error),
     /// The listener does not speak the protocol, or says more than [`REPLY_LIMIT`](super::REPLY_LIMIT) bytes.
-    NotLfp,
+    Protocol,
     /// Another user listens there who may not be the service, for this reason.
     Untrusted(String),
     /// 550 instead of a greeting: the service refuses this client.
@@ -43,7 +43,7 @@ impl Error {
 
     /// Whether the service may have obeyed the request.
     pub(crate) const fn leaves_in_doubt(&self) -> bool {
-        matches!(self, Self::TimedOut | Self::Closed | Self::Broken(_) | Self::NotLfp)
+        matches!(self, Self::TimedOut | Self::Closed | Self::Broken(_) | Self::Protocol)
     }
 
     /// Whether another try may succeed: the service is being restarted, or busy.
@@ -65,7 +65,7 @@ impl fmt::Display for Error {
             Self::TimedOut => f.write_str("the service gave no reply in time"),
             Self::Closed => f.write_str("the connection to the service ended before the reply"),
             Self::Broken(error) => write!(f, "the connection to the service failed: {error}"),
-            Self::NotLfp => {
+            Self::Protocol => {
                 f.write_str("the program that answers there is not a lock file service")
             }
             Self::Untrusted(why) => f.write_str(why),

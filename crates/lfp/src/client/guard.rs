@@ -20,11 +20,20 @@ const PAUSE: Duration = Duration::from_millis(20);
 ///
 /// # Errors
 /// See [`LockError`].
-pub fn lock(port: impl AsRef<Path>) -> Result<PortLock, LockError> {
+pub fn try_lock(port: impl AsRef<Path>) -> Result<PortLock, LockError> {
     lock_timeout(port, Duration::ZERO)
 }
 
-/// Locks a serial port for this process, and waits up to `timeout` for it. Only a service serves its waiters in turn.
+/// Locks a serial port for this process, and waits for it as long as it takes. Only a service serves its waiters in
+/// turn.
+///
+/// # Errors
+/// See [`LockError`], but never [`LockError::Busy`].
+pub fn lock(port: impl AsRef<Path>) -> Result<PortLock, LockError> {
+    lock_timeout(port, Duration::MAX)
+}
+
+/// Locks a serial port for this process, and waits up to `timeout` for it.
 ///
 /// # Errors
 /// See [`LockError`].
@@ -32,7 +41,7 @@ pub fn lock_timeout(port: impl AsRef<Path>, timeout: Duration) -> Result<PortLoc
     take(&Route::Usual, port.as_ref(), timeout)
 }
 
-/// The same at a service of the caller's choice, and nowhere else.
+/// As [`lock_timeout`], but at a service of the caller's choice, and nowhere else.
 ///
 /// # Errors
 /// See [`LockError`].
@@ -52,7 +61,7 @@ pub fn lock_at(
 /// use lfp::LockError;
 ///
 /// # fn main() -> Result<(), LockError> {
-/// let port = lfp::lock("/dev/ttyUSB0")?;
+/// let port = lfp::try_lock("/dev/ttyUSB0")?;
 /// println!("this process has /dev/{}", port.device().as_str());
 /// if let Err(LockError::NotReleased { lock, reason, .. }) = port.release() {
 ///     println!("try again later: {reason}");
@@ -290,28 +299,43 @@ mod tests {
         assert_eq!(port.unwrap().device().as_str(), "ttyW0");
     }
 
-    /// A super-server's session has no queue: it is asked again and again.
-    #[test]
-    fn without_a_queue_a_service_is_asked_again() {
+    const A_DAY: Duration = Duration::from_secs(86_400);
+
+    /// A super-server's session has no queue: it is asked again and again. A service with one lets nobody wait for more
+    /// than a day at once.
+    #[rstest]
+    #[case::no_queue(2 * A_DAY, &["202 not", "450 busy", "200 okay"], &["WAIT 86400", "LOCK", "LOCK"])]
+    #[case::no_limit(Duration::MAX, &["450 busy", "450 busy", "200 okay"], &["WAIT 86400"; 3])]
+    fn a_service_is_asked_again(
+        #[case] timeout: Duration,
+        #[case] answers: &[&str],
+        #[case] requests: &[&str],
+    ) {
         let root = tempfile::tempdir().unwrap();
         let path = root.path().join("socket");
         let listener = UnixListener::bind(&path).unwrap();
-        let service = std::thread::spawn(move || {
-            let mut stream = listener.accept().unwrap().0;
-            stream.write_all(b"220 ready\r\n").unwrap();
-            let lines = BufReader::new(stream.try_clone().unwrap()).lines();
-            let answers = ["202 not", "450 busy", "200 okay"];
-            let heard = answers.iter().zip(lines).map(|(answer, line)| {
-                stream.write_all(format!("{answer}\r\n").as_bytes()).unwrap();
-                line.unwrap().split_once(' ').unwrap().0.to_owned()
+        let broker =
+            Broker::within(&Route::Server(Address::Unix(path)), layout(root.path()), PATIENCE);
+        std::thread::scope(|scope| {
+            let service = scope.spawn(move || {
+                let mut stream = listener.accept().unwrap().0;
+                stream.write_all(b"220 ready\r\n").unwrap();
+                let lines = BufReader::new(stream.try_clone().unwrap()).lines();
+                let heard = answers.iter().zip(lines).map(|(answer, line)| {
+                    stream.write_all(format!("{answer}\r\n").as_bytes()).unwrap();
+                    verb_and_time(&line.unwrap())
+                });
+                heard.collect::<Vec<_>>()
             });
-            heard.collect::<Vec<_>>()
+            let port = take_by(broker, request(), timeout).unwrap();
+            assert_eq!(service.join().unwrap(), requests);
+            drop(port);
         });
-        let route = Route::Server(Address::Unix(path));
-        let broker = Broker::within(&route, layout(root.path()), PATIENCE);
-        let port = take_by(broker, request(), Duration::from_secs(60)).unwrap();
-        assert_eq!(service.join().unwrap(), ["WAIT", "LOCK", "LOCK"]);
-        drop(port);
+    }
+
+    fn verb_and_time(line: &str) -> String {
+        let words: Vec<&str> = line.split(' ').collect();
+        [words[0]].iter().chain(words.get(3)).copied().collect::<Vec<_>>().join(" ")
     }
 
     /// A process is stopped in the gate, through which every lock is removed.
@@ -388,6 +412,7 @@ mod tests {
     #[case("/dev/../etc/passwd")]
     #[case("")]
     fn other_paths_are_no_devices(#[case] port: &str) {
+        assert!(matches!(try_lock(port), Err(LockError::NotADevice)));
         assert!(matches!(lock(port), Err(LockError::NotADevice)));
     }
 }

@@ -25,7 +25,7 @@ use pidlockfile::Pid;
 
 pub use address::{Address, NotAnAddress, UNIX_SOCKET};
 pub use error::Error;
-pub use guard::{LockError, PortLock, lock, lock_at, lock_timeout};
+pub use guard::{LockError, PortLock, lock, lock_at, lock_timeout, try_lock};
 pub use patience::{PATIENCE, RELEASE_PATIENCE};
 pub use reply::REPLY_LIMIT;
 pub use status::Waiter;
@@ -131,7 +131,7 @@ impl Client {
     ///
     /// # Errors
     /// [`Error::TimedOut`], [`Error::Closed`] and [`Error::Broken`] for the connection;
-    /// [`Error::NotLfp`], [`Error::Dismissed`] and [`Error::Unexpected`] for what came over it.
+    /// [`Error::Protocol`], [`Error::Dismissed`] and [`Error::Unexpected`] for what came over it.
     pub fn lock(&mut self, device: &DeviceName, pid: Pid) -> Result<Outcome, Error> {
         outcome(&self.ask(&format!("LOCK {} {pid}", device.as_str()))?)
     }
@@ -239,7 +239,7 @@ impl Client {
     /// directories.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] where the service has no STAT; [`Error::NotLfp`] when the answer
+    /// [`Error::Unsupported`] where the service has no STAT; [`Error::Protocol`] when the answer
     /// makes no sense; and as [`Client::lock`].
     pub fn status(&mut self, device: Option<&DeviceName>) -> Result<Vec<Holder>, Error> {
         Ok(self.survey_and_waiters(device)?.0.holders)
@@ -262,7 +262,7 @@ impl Client {
             None => self.ask("STAT")?,
         };
         match reply.code {
-            211..=213 => status::survey_and_waiters(&reply).ok_or(Error::NotLfp),
+            211..=213 => status::survey_and_waiters(&reply).ok_or(Error::Protocol),
             code => Err(refusal(code)),
         }
     }
@@ -333,11 +333,11 @@ impl Client {
     ///
     /// # Errors
     /// [`Error::TimedOut`] after `time`, [`Error::Closed`], [`Error::Broken`], and
-    /// [`Error::NotLfp`] for what is no reply.
+    /// [`Error::Protocol`] for what is no reply.
     fn receive(&mut self, time: Duration) -> Result<Reply, Error> {
         let deadline = Instant::now().checked_add(time);
         loop {
-            if let Some(reply) = reply::take(&mut self.bytes).map_err(|_| Error::NotLfp)? {
+            if let Some(reply) = reply::take(&mut self.bytes).map_err(|_| Error::Protocol)? {
                 return Ok(reply);
             }
             let mut buffer = [0; READ_BYTES];

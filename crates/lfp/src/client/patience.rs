@@ -56,7 +56,7 @@ mod tests {
     #[case::too_many_clients(Error::Dismissed, false, true)]
     #[case::hangs_up(Error::Closed, false, true)]
     #[case::not_permitted(Error::Unreachable(io::ErrorKind::PermissionDenied.into()), false, false)]
-    #[case::no_service(Error::NotLfp, false, false)]
+    #[case::no_service(Error::Protocol, false, false)]
     #[case::denied(Error::Refused, false, false)]
     fn a_busy_service_is_not_absent(
         #[case] error: Error,
