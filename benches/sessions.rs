@@ -2,11 +2,15 @@
 //! one connection: greet, lock, unlock, quit. *Pairs* are locks with their unlocks in one session.
 //!
 //! The contenders run under the same inetd and are measured in turns: `greeter.c`, the smallest static
-//! C program that only greets and answers; lfpd; where `LFPD_OTHER` names its program, another build of
-//! lfpd, such as one for musl; and, where `LFPD_ORIGINAL` names its program, the server that comes with
-//! RXTX (`lockdaemon.c`, compiled with `cc -O2`; docs/figures.md says how). In the same turns, but without
-//! inetd, lfpd is measured with `--listen`. The goals are ratios: sessions 0.8 of the greeter's and 1.0 of the
-//! original's, pairs 0.8 of the original's; with `--listen`, 5 times the sessions of lfpd under inetd.
+//! C program that only greets and answers; lfpd; and those that `LFPD_BESIDE` names, such as other builds of lfpd
+//! and the server that comes with RXTX (docs/figures.md says how to make them): `NAME=PROGRAM`, with colons between
+//! them. The program named `original` runs as root, because any other user must have the lock directory's group. In
+//! the same turns, but without inetd, lfpd is measured with `--listen`. The goals are ratios: sessions 0.9 of the
+//! original's, for lfpd built for musl 1.25, pairs 0.75 of the original's; with `--listen`, 5 times the sessions of
+//! lfpd under inetd.
+//!
+//! Five rounds take 15 seconds for each contender. Each ratio is the median of those of the rounds; all are printed.
+//! `benches/beside` builds lfpd in three ways and runs this.
 //!
 //! `cargo bench --bench sessions`. Needs root (a machine of its own), gcc, and `.ci/install`.
 
@@ -17,16 +21,19 @@
 )]
 
 use std::net::TcpStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use testbed::{Client, LIMIT, Sandbox, User, in_network, network, peer, until};
 
-const ROUNDS: usize = 20;
+const ROUNDS: usize = 5;
+/// Of a round, for each contender.
+const TURNS: usize = 8;
+/// Of a turn.
 const SESSIONS: usize = 100;
 const PAIRS: usize = 500;
-/// Sessions at the start of a round that do not count, so that both contenders are met at work.
+/// Sessions at the start of a turn that do not count, so that every contender is met at work.
 /// (After a pause the kernel takes up to some milliseconds to tell who holds a flock: reading
 /// `/proc/locks` waits for every processor once, and not again while reads go on.)
 const WARMING: usize = 5;
@@ -34,10 +41,13 @@ const WARMING: usize = 5;
 const PID: u32 = 1;
 
 struct Contender {
-    name: &'static str,
+    name: String,
     port: u16,
+    /// How long the turns of the round took.
     sessions: Vec<Duration>,
     pairs: Vec<Duration>,
+    /// Of each round, a second.
+    rates: Vec<[f64; 2]>,
 }
 
 fn main() {
@@ -47,19 +57,17 @@ fn main() {
     let mut compiler = Command::new("cc");
     compiler.args(["-Os", "-static", "-D_GNU_SOURCE", "-o"]).arg(&greeter).arg(source);
     assert!(compiler.status().expect("cc (package gcc)").success(), "greeter.c");
-    let named = |variable| std::env::var_os(variable).map(PathBuf::from);
-    let (original, other) = (named("LFPD_ORIGINAL"), named("LFPD_OTHER"));
+    let beside = std::env::var("LFPD_BESIDE").unwrap_or_default();
+    let beside: Vec<(&str, &str)> =
+        beside.split(':').filter_map(|named| named.split_once('=')).collect();
 
     let mut layout = Sandbox::layout()
         .port("ttyW0")
         .bring("lfpd", env!("CARGO_BIN_EXE_lfpd"))
         .bring("greeter", greeter)
         .bring("inetd", peer("openbsd-inetd", "usr/sbin/inetd"));
-    if let Some(program) = &original {
-        layout = layout.bring("original", program);
-    }
-    if let Some(program) = &other {
-        layout = layout.bring("other", program);
+    for (name, program) in &beside {
+        layout = layout.bring(name, Path::new(program));
     }
     let sandbox = layout.enter();
     // As tmpfiles.d makes it where lfpd is installed.
@@ -67,9 +75,10 @@ fn main() {
     assert_eq!(made.code(), 0, "{made}");
     let mut contenders = Vec::new();
     let mut lines = String::new();
-    let mut enters = |name, user| {
+    let mut enters = |name: &str, user| {
         let port = 50001 + u16::try_from(contenders.len()).expect("a few");
-        contenders.push(Contender { name, port, sessions: Vec::new(), pairs: Vec::new() });
+        let (sessions, pairs, rates) = (Vec::new(), Vec::new(), Vec::new());
+        contenders.push(Contender { name: name.to_owned(), port, sessions, pairs, rates });
         let service = format!("stream tcp nowait.1000000 {user} /run/test/{name} {name}");
         // The daemon listens itself.
         if name != "--listen" {
@@ -79,12 +88,8 @@ fn main() {
     };
     enters("greeter", "uucp");
     enters("lfpd", "uucp");
-    if other.is_some() {
-        enters("other", "uucp");
-    }
-    if original.is_some() {
-        // Any other user must have the lock directory's group.
-        enters("original", "root");
+    for (name, _) in beside {
+        enters(name, if name == "original" { "root" } else { "uucp" });
     }
     let address = enters("--listen", "uucp");
     sandbox.write("/tmp/inetd.conf", lines, 0o644);
@@ -107,40 +112,49 @@ fn measure(contenders: &mut [Contender]) {
         up.expect("inetd listens");
     }
     for _ in 0..ROUNDS {
-        for contender in &mut *contenders {
-            for _ in 0..WARMING {
-                session(contender.port, 1);
+        for _ in 0..TURNS {
+            for contender in &mut *contenders {
+                for _ in 0..WARMING {
+                    session(contender.port, 1);
+                }
+                let begin = Instant::now();
+                for _ in 0..SESSIONS {
+                    session(contender.port, 1);
+                }
+                contender.sessions.push(begin.elapsed());
+                contender.pairs.push(session(contender.port, PAIRS));
             }
-            let begin = Instant::now();
-            for _ in 0..SESSIONS {
-                session(contender.port, 1);
-            }
-            contender.sessions.push(begin.elapsed());
-            contender.pairs.push(session(contender.port, PAIRS));
+        }
+        for Contender { sessions, pairs, rates, .. } in &mut *contenders {
+            let each = [(sessions, SESSIONS), (pairs, PAIRS)];
+            rates.push(each.map(|(spent, times)| {
+                times as f64 / middle(spent.drain(..).map(|it| it.as_secs_f64()).collect())
+            }));
         }
     }
 }
 
-/// A row for each contender, with its ratio to each of the others.
+/// A row for each contender, and one for its ratio to each of the others.
 fn report(contenders: &[Contender]) {
     for contender in contenders {
-        let sessions = rate(&contender.sessions, SESSIONS);
-        let pairs = rate(&contender.pairs, PAIRS);
-        print!("{:<8} {sessions:>8.0} sessions/s {pairs:>8.0} pairs/s", contender.name);
+        let rate = |which: usize| middle(contender.rates.iter().map(|it| it[which]).collect());
+        println!("{}: {:.0} sessions/s, {:.0} pairs/s", contender.name, rate(0), rate(1));
         for other in contenders.iter().filter(|other| other.port != contender.port) {
-            let of_sessions = sessions / rate(&other.sessions, SESSIONS);
-            let of_pairs = pairs / rate(&other.pairs, PAIRS);
-            print!("   of {}: {of_sessions:.2}, {of_pairs:.2}", other.name);
+            let ratios = |which: usize| {
+                let rounds = contender.rates.iter().zip(&other.rates);
+                let ratios: Vec<f64> = rounds.map(|(a, b)| a[which] / b[which]).collect();
+                let each: Vec<String> = ratios.iter().map(|it| format!("{it:.2}")).collect();
+                format!("{:.2} ({})", middle(ratios), each.join(" "))
+            };
+            println!("  of {:<14} sessions {}, pairs {}", other.name, ratios(0), ratios(1));
         }
-        println!();
     }
 }
 
-/// The median round, so that a disturbed one does not count.
-fn rate(spent: &[Duration], times: usize) -> f64 {
-    let mut spent = spent.to_vec();
-    spent.sort();
-    times as f64 / spent[ROUNDS / 2].as_secs_f64()
+/// The median, so that a disturbed turn or round does not count.
+fn middle(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
 }
 
 /// One session with so many pairs; how long the pairs took.

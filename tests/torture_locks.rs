@@ -1,32 +1,43 @@
 //! Many processes take a few ports through every door at once, some are killed at any moment, and
 //! a witness shows that each port has one holder at any time.
 //!
-//! The doors: `lfpd` as inetd starts it, a daemon, WAIT at a daemon, `lfp` with the service and `lfp --direct`, the
-//! library `ttylock`, `lockdev`, programs with the preloaded library (one makes its lock file itself, one opens the
-//! port), and programs that know nothing of us; and from a pid namespace with a boot_id of its own, as in a container,
-//! three of them again, where numbers are given out again soon. Some pass their lock to a child, which may be killed
-//! with it; some locks are released by FORCE. The killed stay zombies: nobody waits for them while it matters. `lfp
-//! clean` runs all the while, the daemon is killed now and then, and processes of a user without rights hold `flock(2)`
-//! on every lock file that they see. There are two witnesses: a `flock(2)`, and a file made with `O_EXCL` under a record
+//! The doors: `lfpd` as a session of its own and under a real inetd, a daemon, WAIT at a daemon, `lfp` with the service and
+//! `lfp --direct`, the library `ttylock`, `lockdev`, programs with the preloaded library (one makes its lock file itself,
+//! one opens the port), and programs that know nothing of us; and from a pid namespace with a boot_id of its own, as in a
+//! container, three of them again, where numbers are given out again soon. Two more containers share less: one only the
+//! lock directory, and has a daemon of its own; one only the state directory. The daemon and half of inetd's sessions
+//! run as the service's user, the others as root. Some pass their lock to a child, which may be killed with it; some
+//! locks are released by FORCE. The killed stay zombies: nobody waits for them while it matters. `lfp clean` runs all
+//! the while, the daemon is killed now and then, a process is stopped inside the gate and goes on later, and processes
+//! of a user without rights hold `flock(2)` on every lock file that they see.
+//!
+//! One port is also used by real programs: minicom, cu, mgetty and pppd. These break the lock of a dead process blindly
+//! (SECURITY.md says so), so on that port nobody is killed with a lock.
+//!
+//! There are two witnesses: a `flock(2)`, and a file made with `O_EXCL` under a record
 //! lock. The kernel ends both when their holder is killed; a file that is there without its lock is a killed holder's.
 //! A holder outside the namespace also reads its number in the lock file.
 //!
 //! This program plays all parts; it has its own `main` so that it can start itself again. It makes
 //! itself a machine of its own, with the usual directories, so it needs root. It runs for seconds.
-//! As long as there are 200,000 takes, but for an hour and ten minutes at the most:
+//! 200,000 takes, with stops of a minute inside the gate, in an hour and ten minutes at the most; the lock directory may
+//! be on another file system, as tests/kinds does it:
 //!
-//!     LFPD_TORTURE_SECS=3600 LFPD_TORTURE_TAKES=200000 cargo test --release --test torture_locks -- --include-ignored
+//!     LFPD_TORTURE_SECS=3600 LFPD_TORTURE_TAKES=200000 LFPD_TORTURE_STOP=60 LFPD_TORTURE_DIR=/mnt/xfs \
+//!         cargo test --release --test torture_locks -- --include-ignored --nocapture
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::fcntl::{Flock, FlockArg, OFlag};
@@ -38,11 +49,18 @@ use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::{geteuid, setuid};
 use pidlockfile::Pid;
 use rustix::fs::FlockOperation;
-use testbed::{Holder, Lots, run_tests, until};
+use testbed::{Holder, Lots, peer, pseudo_terminal, run_tests, until};
 use ttylock::{DeviceName, Layout, Outcome, Pass, Request, Table};
 
-/// The contested ports. Only the last one exists, so `flock(2)` on a node hardly matters.
+/// The contested ports. Of these, only the last one exists, so `flock(2)` on a node hardly matters.
 const PORTS: u64 = 5;
+
+/// The one that real programs use. It exists.
+const WITH_PROGRAMS: u64 = 5;
+
+/// The one that is also used from a container that shares the lock directory alone. Both sides use a daemon that is not
+/// killed, because only its `flock(2)` shows the other side that a lock is no stale one.
+const WITH_CONTAINER: u64 = 6;
 
 /// Those of the processes in the other pid namespace. A program that knows nothing of us would take their locks for
 /// stale, and a service in there its locks.
@@ -52,9 +70,39 @@ const PORTS_INSIDE: u64 = 3;
 const NODE: u64 = 4;
 
 /// The ways to a lock. Each has takers of its own.
-const DOORS: [&str; 14] = [
-    "session", "daemon", "daemon", "daemon", "wait", "wait", "lfp", "direct", "library", "lockdev",
-    "file", "open", "foreign", "foreign",
+const DOORS: [&str; 21] = [
+    "session",
+    "inetd",
+    "daemon",
+    "daemon",
+    "daemon",
+    "wait",
+    "wait",
+    "lfp",
+    "direct",
+    "library",
+    "lockdev",
+    "file",
+    "open",
+    "foreign",
+    "foreign",
+    "calm-inetd",
+    "calm-daemon",
+    "calm-library",
+    "calm-direct",
+    "second",
+    "second",
+];
+
+/// Who uses the port with programs is not killed with a lock.
+const CALM: &str = "calm-";
+
+/// Real programs that lock the port, and how they are started.
+const PROGRAMS: [(&str, &[&str]); 4] = [
+    ("minicom", &["-b", "9600", "-D"]),
+    ("cu", &["-s", "9600", "-l"]),
+    ("mgetty", &["-x", "9"]),
+    ("pppd", &["lock", "local", "noauth", "nodetach", "logfd", "2", "connect", "sleep 600"]),
 ];
 
 /// The doors of programs with the preloaded library, which have no right to the lock directory.
@@ -66,6 +114,10 @@ const USER: u32 = 65_533;
 /// The ways to a lock from another pid namespace. Who has taken a lock through a service inside
 /// cannot give it back through one outside, which knows him by another number; so each uses one way.
 const DOORS_INSIDE: [&str; 3] = ["session", "daemon", "wait"];
+
+/// The same in the container that shares the lock directory alone, and in the one that shares the state directory alone.
+const DOORS_APART: [&str; 2] = ["second", "second"];
+const DOORS_WITH_STATE: [&str; 2] = ["session", "library"];
 
 /// Between the change of a stale lock by a program that knows nothing of us, and its check that the lock is still its
 /// own. UUCP waits for five seconds.
@@ -79,6 +131,15 @@ const TAKES_BETWEEN_KILLS: u64 = 20;
 const WITHOUT_KILL: Duration = Duration::from_secs(2);
 
 const SOCKET: &str = "/run/lfpd/lfpd.sock";
+
+/// Of the daemon that is not killed; each container has its own.
+const SECOND_SOCKET: &str = "/run/second/lfpd.sock";
+
+/// Where inetd starts sessions, as the service's user and as root.
+const INETD: [u16; 2] = [50001, 50002];
+
+/// The service's user, `uucp`.
+const SERVICE: u32 = 10;
 
 /// Processes that hold lock files without a say in it, and their uid.
 const FLOCKERS: u64 = 2;
@@ -106,16 +167,24 @@ fn main() {
         ["--flocker", root, seed] => {
             hold_every_lock_file(Path::new(root), Lots(seed.parse().unwrap()))
         }
-        ["--inside", root] if std::process::id() == 1 => be_the_first(root),
-        ["--inside", root] => {
-            let zombies = keep_takers(Path::new(root), &DOORS_INSIDE, FIRST_INSIDE, |lots| {
+        ["--programs", root, seed] => Taker::new(root, "calm-programs", seed).run_programs(),
+        ["--stopper", root] => stop_in_the_gate(Path::new(root)),
+        ["--inside", root, what] if std::process::id() == 1 => be_the_first(root, what),
+        ["--inside", root, what] => {
+            let (doors, ports): (&[&str], _) = match what {
+                "lock" => (&DOORS_APART, WITH_CONTAINER..WITH_CONTAINER + 1),
+                "state" => (&DOORS_WITH_STATE, 0..PORTS_INSIDE),
+                _ => (&DOORS_INSIDE, 0..PORTS_INSIDE),
+            };
+            let daemon = (what == "lock").then(|| start_daemon(SECOND_SOCKET, 0));
+            let zombies = keep_takers(Path::new(root), doors, FIRST_INSIDE, |lots| {
                 if lots.below(8) == 0 {
                     // The next processes have numbers that others had a moment ago.
                     let _ = fs::write("/proc/sys/kernel/ns_last_pid", "2");
                 }
             });
-            assert_all_is_free(PORTS_INSIDE);
-            drop(zombies);
+            assert_all_is_free(ports);
+            drop((zombies, daemon));
         }
         _ => {
             let tests: [(&str, fn()); 1] =
@@ -129,29 +198,43 @@ fn number(variable: &str, usual: u64) -> u64 {
     std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
 }
 
-/// A machine of its own, as far as locks are concerned. One port is this terminal.
-fn enter_own_machine(terminal: &OwnedFd) {
+/// A machine of its own, as far as locks are concerned. Two ports are these terminals.
+fn enter_own_machine(terminals: [&OwnedFd; 2]) {
     assert!(geteuid().is_root(), "torture_locks makes mount namespaces: run it as root");
-    // Asked before: afterwards nobody may be left in the namespace in which it has a path.
-    let terminal = fs::read_link(format!("/proc/self/fd/{}", terminal.as_raw_fd())).unwrap();
-    unshare(CloneFlags::CLONE_NEWNS).unwrap();
+    // Asked before: afterwards nobody may be left in the namespace in which they have a path.
+    let terminals =
+        terminals.map(|it| fs::read_link(format!("/proc/self/fd/{}", it.as_raw_fd())).unwrap());
+    let below = std::env::var_os("LFPD_TORTURE_DIR");
+    unshare(CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWNET).unwrap();
     let script = "
+        ip link set lo up
         mount --make-rprivate /
         mount -t tmpfs -o mode=755 none /run
-        mkdir -m 755 /run/lock /run/lfpd /run/dev /run/dev/pts
+        mount -t tmpfs none /var/log
+        mkdir -m 755 /run/lock /run/lfpd /run/second /run/dev /run/dev/pts /var/log/mgetty
+        if [ -n \"$3\" ]; then
+            mkdir -p \"$3/lock\" \"$3/state\"
+            mount --bind \"$3/lock\" /run/lock
+            mount --bind \"$3/state\" /run/lfpd
+        fi
+        chown uucp: /run/lock /run/lfpd
         mount --rbind /dev/pts /run/dev/pts
-        for node in null zero full random urandom; do
+        ln -s pts/ptmx /run/dev/ptmx
+        for node in null zero full random urandom tty; do
             : >/run/dev/$node
             mount --bind /dev/$node /run/dev/$node
         done
-        : >/run/dev/ttyTorture4
+        : >/run/dev/ttyTorture4 >/run/dev/ttyTorture5
         mount --bind $1 /run/dev/ttyTorture4
-        chmod 666 /run/dev/ttyTorture4
+        mount --bind $2 /run/dev/ttyTorture5
+        chmod 666 /run/dev/ttyTorture4 /run/dev/ttyTorture5
         # Its lock has several names.
         ln -s ttyTorture4 /run/dev/radio
         ln -s ttyTorture4 /run/dev/scale
         mount --rbind /run/dev /dev";
-    let status = Command::new("sh").args(["-ec", script, "sh"]).arg(terminal).status().unwrap();
+    let mut shell = Command::new("sh");
+    shell.args(["-ec", script, "sh"]).args(terminals).arg(below.unwrap_or_default());
+    let status = shell.status().unwrap();
     assert!(status.success());
 }
 
@@ -191,6 +274,8 @@ struct Taker {
     lots: Lots,
     table: Table,
     connection: Option<BufReader<UnixStream>>,
+    /// Others must not be left with the lock of a dead process.
+    is_calm: bool,
     /// The port, if it is locked by being open.
     opened: Option<File>,
     port: String,
@@ -279,13 +364,14 @@ impl Taker {
         umask(Mode::empty());
         let table = Table::new(Layout::native());
         let (connection, opened, port) = (None, None, String::new());
-        let door = door.to_owned();
+        let (is_calm, door) = (door.starts_with(CALM), door.trim_start_matches(CALM).to_owned());
         Self {
             root,
             door,
             lots: Lots(seed),
             table,
             connection,
+            is_calm,
             opened,
             port,
             is_inside: seed >= FIRST_INSIDE,
@@ -299,6 +385,8 @@ impl Taker {
         }
         while !self.root.join("stop").exists() {
             self.port = port_of(match self.door.as_str() {
+                _ if self.is_calm => WITH_PROGRAMS,
+                "second" => WITH_CONTAINER,
                 "lockdev" | "file" | "open" => NODE,
                 "foreign" => PORTS_INSIDE + self.lots.below(PORTS - PORTS_INSIDE),
                 _ if self.is_inside => self.lots.below(PORTS_INSIDE),
@@ -331,7 +419,7 @@ impl Taker {
 
     /// One that answers. The preloaded library releases by itself what it has taken.
     fn other_door(&self) -> String {
-        let is_alone = self.is_inside || self.is_preloaded();
+        let is_alone = self.is_inside || self.is_preloaded() || self.door == "second";
         if is_alone { self.door.clone() } else { "session".to_owned() }
     }
 
@@ -340,14 +428,16 @@ impl Taker {
             return self.complain("double", &self.door);
         };
         self.tell("taken");
-        if self.lots.below(50) == 0 {
+        if self.lots.below(50) == 0 && !self.is_calm {
             let _ = kill(nix::unistd::Pid::this(), Signal::SIGKILL);
         }
         std::thread::sleep(Duration::from_micros(self.lots.below(300)));
         if !self.is_inside && !self.is_named() {
             return self.complain("lost", &self.door);
         }
-        if !self.is_preloaded() && self.lots.below(10) == 0 {
+        // A service that is killed may have passed it to a child that is killed, too.
+        let passes = !self.is_preloaded() && (!self.is_calm || self.door == "library");
+        if passes && self.lots.below(10) == 0 {
             return self.pass_on(witnesses);
         }
         drop(witnesses);
@@ -356,9 +446,13 @@ impl Taker {
 
     /// Whether the lock file has our number. It does not for a moment, while another process has it aside.
     fn is_named(&self) -> bool {
+        until(aside(), || self.is_named_now().then_some(())).is_some()
+    }
+
+    fn is_named_now(&self) -> bool {
         // The library shows a program no lock of its own; it leaves a path alone that climbs.
         let file = Path::new("/run/lock/../lock").join(format!("LCK..{}", self.port));
-        until(ASIDE, || (named(&file) == Some(std::process::id())).then_some(())).is_some()
+        named(&file) == Some(std::process::id())
     }
 
     fn complain(&self, what: &str, door: &str) {
@@ -380,10 +474,18 @@ impl Taker {
     fn give_up(&mut self) {
         let door = match self.lots.below(50) {
             0 => self.other_door(),
-            1 if !self.is_inside && !self.is_preloaded() => "force".to_owned(),
+            1 if !self.is_inside && !self.is_preloaded() && self.door != "second" => {
+                "force".to_owned()
+            }
             _ => self.door.clone(),
         };
         let mut said = self.let_go(&door);
+        // While a process stands still in the gate, nothing is released.
+        let begin = Instant::now();
+        while said == Some(false) && begin.elapsed() < aside() && self.is_named_now() {
+            std::thread::sleep(Duration::from_micros(self.lots.below(20_000)));
+            said = self.let_go(&door);
+        }
         if said.is_none() {
             // It may have been done, and the answer lost.
             said = self.let_go(&self.other_door()).map(|_| true);
@@ -407,7 +509,10 @@ impl Taker {
         let (pid, port) = (std::process::id(), self.port.clone());
         let said = match self.door.as_str() {
             "session" => self.in_session(&format!("PASS {port} {pid} {}", child.id())),
-            "daemon" | "wait" => self.at_daemon(&format!("PASS {port} {pid} {}", child.id())),
+            "inetd" => self.at_inetd(&format!("PASS {port} {pid} {}", child.id())),
+            "daemon" | "wait" | "second" => {
+                self.at_daemon(&format!("PASS {port} {pid} {}", child.id()))
+            }
             _ => {
                 let Request { device, pid: from } = request(&port, pid);
                 let to = Pid::new(child.id().into()).unwrap();
@@ -460,7 +565,8 @@ impl Taker {
         let (pid, port) = (std::process::id(), self.port.clone());
         match self.door.as_str() {
             "session" => self.in_session(&format!("LOCK {port} {pid}")),
-            "daemon" => self.at_daemon(&format!("LOCK {port} {pid}")),
+            "inetd" => self.at_inetd(&format!("LOCK {port} {pid}")),
+            "daemon" | "second" => self.at_daemon(&format!("LOCK {port} {pid}")),
             "wait" => self.at_daemon(&format!("WAIT {port} {pid} 1")),
             "lfp" => self.by_lfp(&["--server", SOCKET, "lock"]),
             "direct" => self.by_lfp(&["--direct", "lock"]),
@@ -476,7 +582,8 @@ impl Taker {
         let (pid, port) = (std::process::id(), self.port.clone());
         match door {
             "session" => self.in_session(&format!("UNLOCK {port} {pid}")),
-            "daemon" | "wait" => self.at_daemon(&format!("UNLOCK {port} {pid}")),
+            "inetd" => self.at_inetd(&format!("UNLOCK {port} {pid}")),
+            "daemon" | "wait" | "second" => self.at_daemon(&format!("UNLOCK {port} {pid}")),
             "lfp" => self.by_lfp(&["--server", SOCKET, "unlock"]),
             "direct" => self.by_lfp(&["--direct", "unlock"]),
             "lockdev" => self.by_lockdev("-u"),
@@ -526,6 +633,73 @@ impl Taker {
         said.lines().nth(1).map(|reply| reply.starts_with("200 "))
     }
 
+    fn at_inetd(&mut self, line: &str) -> Said {
+        let mut stream = TcpStream::connect(("127.0.0.1", INETD[self.lots.index(2)])).ok()?;
+        writeln!(stream, "{line}").ok()?;
+        let mut lines = BufReader::new(stream).lines();
+        let said = lines.nth(1)?.ok()?;
+        Some(said.starts_with("200 "))
+    }
+
+    /// One of them at a time. It is killed only now and then, and then its lock is cleared at once.
+    fn run_programs(&mut self) {
+        self.port = port_of(WITH_PROGRAMS);
+        while !self.root.join("stop").exists() {
+            let (name, words) = PROGRAMS[self.lots.index(PROGRAMS.len())];
+            let terminal = pseudo_terminal();
+            let stream = || Stdio::from(terminal.slave.try_clone().unwrap());
+            let mut command = Command::new(name);
+            let device = format!("/dev/{}", self.port);
+            // pppd's comes first.
+            match name {
+                "pppd" => command.arg(device).args(words),
+                _ => command.args(words).arg(device),
+            };
+            command.env("TERM", "vt100").stdin(stream()).stdout(stream()).stderr(stream());
+            let mut program = command.spawn().unwrap();
+            self.door = name.to_owned();
+            self.watch_program(&mut program);
+            let _ = program.kill();
+            let _ = program.wait();
+            // The lock of one that was killed. Nobody else has its number.
+            let dead = request(&self.port, program.id());
+            if named(&lock_file(&self.port)) == Some(program.id()) {
+                let mut answer = None;
+                let released = || {
+                    let answer = answer.insert(self.table.unlock(&dead));
+                    (answer.outcome() == Outcome::Done).then_some(())
+                };
+                let is_released = until(6 * aside(), released).is_some();
+                assert!(is_released, "the lock of {name} stays: {answer:?}");
+            }
+        }
+    }
+
+    /// While it has the lock, nobody else does.
+    fn watch_program(&mut self, program: &mut Child) {
+        let file = lock_file(&self.port);
+        let locked = until(Duration::from_secs(4), || {
+            let is_named = named(&file) == Some(program.id());
+            (is_named || has_ended(program)).then_some(is_named)
+        });
+        if locked != Some(true) || has_ended(program) {
+            return self.tell("kept out");
+        }
+        let Some(witnesses) = Witnesses::of(&self.root, &self.port) else {
+            return self.complain("double", &self.door);
+        };
+        self.tell("taken");
+        std::thread::sleep(Duration::from_micros(self.lots.below(20_000)));
+        if named(&file) != Some(program.id()) && !has_ended(program) {
+            return self.complain("lost", &self.door);
+        }
+        drop(witnesses);
+        if self.lots.below(4) > 0 {
+            send(program.id(), Signal::SIGTERM);
+            let _ = until(Duration::from_secs(4), || has_ended(program).then_some(()));
+        }
+    }
+
     fn by_lfp(&mut self, words: &[&str]) -> Said {
         let mut command = program(&self.root, "lfp");
         command.args(words).args([&self.port, "--pid", &std::process::id().to_string()]);
@@ -561,7 +735,8 @@ impl Taker {
 
     fn asked(&mut self, line: &str) -> Said {
         if self.connection.is_none() {
-            let stream = UnixStream::connect(SOCKET).ok()?;
+            let socket = if self.door == "second" { SECOND_SOCKET } else { SOCKET };
+            let stream = UnixStream::connect(socket).ok()?;
             let mut reader = BufReader::new(stream);
             next_line(&mut reader)?;
             self.connection = Some(reader);
@@ -622,13 +797,78 @@ mod foreign {
     }
 }
 
-fn start_daemon() -> Holder {
+fn start_daemon(socket: &str, user: u32) -> Holder {
     let mut command = Command::new(env!("CARGO_BIN_EXE_lfpd"));
-    command.arg("--listen").arg(format!("unix:{SOCKET}"));
+    command.arg("--listen").arg(format!("unix:{socket}")).uid(user).gid(user);
     let daemon = Holder::of(command.stderr(Stdio::null()));
-    let up = until(Duration::from_secs(60), || UnixStream::connect(SOCKET).ok());
+    let up = until(Duration::from_secs(60), || UnixStream::connect(socket).ok());
     assert!(up.is_some(), "no daemon");
     daemon
+}
+
+fn start_inetd(root: &Path) -> Holder {
+    let lfpd = env!("CARGO_BIN_EXE_lfpd");
+    let line = |(port, user): (u16, &str)| {
+        format!("127.0.0.1:{port} stream tcp nowait.1000000 {user} {lfpd} lfpd\n")
+    };
+    let configuration = root.join("inetd.conf");
+    fs::write(
+        &configuration,
+        INETD.into_iter().zip(["uucp", "root"]).map(line).collect::<String>(),
+    )
+    .unwrap();
+    let mut command = Command::new(peer("openbsd-inetd", "usr/sbin/inetd"));
+    command.args(["-i", "-R", "1000000"]).arg(configuration);
+    let inetd = Holder::of(command.stderr(Stdio::null()));
+    let up = until(Duration::from_secs(60), || TcpStream::connect(("127.0.0.1", INETD[1])).ok());
+    assert!(up.is_some(), "no inetd");
+    inetd
+}
+
+/// How long another process may have a lock file aside, or keep it from being released.
+fn aside() -> Duration {
+    ASIDE + Duration::from_secs(number("LFPD_TORTURE_STOP", 1))
+}
+
+/// Stops a process that is in the gate, and lets it go on later: nobody goes past it meanwhile.
+fn stop_in_the_gate(root: &Path) {
+    let pause = Duration::from_secs(number("LFPD_TORTURE_STOP", 1));
+    let mut lots = Lots(7);
+    while !root.join("stop").exists() {
+        let waits = Duration::from_millis(lots.below(20));
+        if let Some(pid) = occupant() {
+            send(pid, Signal::SIGSTOP);
+            if occupant() == Some(pid) {
+                let mut how = OpenOptions::new();
+                let path = root.join("told/stopped in the gate");
+                how.append(true).create(true).open(path).unwrap().write_all(b".").unwrap();
+                let _ = until(pause, || root.join("stop").exists().then_some(()));
+                send(pid, Signal::SIGCONT);
+                // Others need more time than this takes from them.
+                let _ = until(4 * pause, || root.join("stop").exists().then_some(()));
+            }
+            send(pid, Signal::SIGCONT);
+        }
+        std::thread::sleep(waits);
+    }
+}
+
+/// To a process that may have ended.
+fn send(pid: u32, signal: Signal) {
+    let _ = kill(nix::unistd::Pid::from_raw(pid.try_into().unwrap()), signal);
+}
+
+/// The process of this machine that is in the gate. Its number there may be one of another pid namespace: then another
+/// machine has it, or nobody.
+fn occupant() -> Option<u32> {
+    let gate = OpenOptions::new().read(true).write(true).open("/run/lfpd/gate").ok()?;
+    let mut text = String::new();
+    (&gate).read_to_string(&mut text).ok()?;
+    let pid: u32 = text.split(' ').next()?.parse().ok()?;
+    let of = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/mnt")).ok();
+    let is_here = of(&pid.to_string())? == of("self")?;
+    let is_inside = Flock::lock(gate, FlockArg::LockExclusiveNonblock).is_err();
+    (is_here && is_inside).then_some(pid)
 }
 
 /// The killed who are not waited for, as long as this is kept.
@@ -674,7 +914,10 @@ fn keep_takers(
     let mut takers: Vec<(&str, Child)> = doors.iter().map(|door| (*door, start(door))).collect();
     let mut zombies = Zombies(Vec::new());
     while !root.join("stop").exists() {
-        let one = lots.index(takers.len());
+        let mut one = lots.index(takers.len());
+        while takers[one].0.starts_with(CALM) {
+            one = lots.index(takers.len());
+        }
         let taken = times(root, "taken");
         if taken >= next_kill || last_kill.elapsed() >= WITHOUT_KILL {
             let _ = takers[one].1.kill();
@@ -704,13 +947,13 @@ fn keep_takers(
 /// The first process of a pid namespace gets those whose parents were killed. Its boot has a name of its
 /// own, as nspawn and LXC do it.
 #[expect(clippy::zombie_processes, reason = "it waits for everybody")]
-fn be_the_first(root: &str) {
+fn be_the_first(root: &str, what: &str) {
     let (own, none) = (Path::new(root).join("boot_id"), None::<&str>);
     fs::write(&own, OTHER_BOOT).unwrap();
     mount(Some(&own), BOOT_ID, none, MsFlags::MS_BIND, none).unwrap();
     assert_eq!(fs::read_to_string(BOOT_ID).unwrap(), OTHER_BOOT);
     let own = std::env::current_exe().unwrap();
-    let inside = Command::new(own).args(["--inside", root]).spawn().unwrap();
+    let inside = Command::new(own).args(["--inside", root, what]).spawn().unwrap();
     let inside = nix::unistd::Pid::from_raw(inside.id().try_into().unwrap());
     loop {
         let status = nix::sys::wait::wait().unwrap();
@@ -721,9 +964,9 @@ fn be_the_first(root: &str) {
 }
 
 /// Checks that each port can be locked. Only in its own pid namespace is a killed holder known to be dead.
-fn assert_all_is_free(ports: u64) -> Table {
+fn assert_all_is_free(ports: impl IntoIterator<Item = u64>) -> Table {
     let mut table = Table::new(Layout::native());
-    for port in 0..ports {
+    for port in ports {
         let request = request(&port_of(port), std::process::id());
         // The receiver of a lock from a killed process may not have ended yet.
         let free = || (table.lock(&request).outcome() == Outcome::Done).then_some(());
@@ -756,41 +999,59 @@ fn programs() -> [(&'static str, PathBuf); 3] {
 }
 
 fn one_holder_through_all_doors() {
-    let (programs, terminal) = (programs(), testbed::pseudo_terminal());
-    enter_own_machine(&terminal.slave);
+    let (programs, terminals) = (programs(), [pseudo_terminal(), pseudo_terminal()]);
+    enter_own_machine([&terminals[0].slave, &terminals[1].slave]);
     let (seconds, takes) = (number("LFPD_TORTURE_SECS", 20), number("LFPD_TORTURE_TAKES", 10_000));
     let scratch = tempfile::tempdir().unwrap();
     let root = scratch.path();
-    fs::set_permissions(root, Permissions::from_mode(0o777)).unwrap();
-    fs::create_dir(root.join("told")).unwrap();
-    fs::set_permissions(root.join("told"), Permissions::from_mode(0o777)).unwrap();
-    for (name, path) in programs {
-        fs::write(root.join(name), path.to_str().unwrap()).unwrap();
+    let with_state = root.join("with-state");
+    fs::create_dir(&with_state).unwrap();
+    for root in [root, &with_state] {
+        fs::set_permissions(root, Permissions::from_mode(0o777)).unwrap();
+        fs::create_dir(root.join("told")).unwrap();
+        fs::set_permissions(root.join("told"), Permissions::from_mode(0o777)).unwrap();
+        for (name, path) in &programs {
+            fs::write(root.join(name), path.to_str().unwrap()).unwrap();
+        }
     }
-    let mut daemon = Some(start_daemon());
+    let mut daemon = Some(start_daemon(SOCKET, SERVICE));
+    let _second = start_daemon(SECOND_SOCKET, 0);
+    let _inetd = start_inetd(root);
     let own = std::env::current_exe().unwrap();
-    let mut inside = Command::new("unshare")
-        .args(["--pid", "--fork", "--mount-proc", "--kill-child"])
-        .arg(&own)
-        .arg("--inside")
-        .arg(root)
-        .spawn()
-        .unwrap();
+    let inside = |root: &Path, what: &str, apart: &str| {
+        let mut command = Command::new("unshare");
+        command.args(["--pid", "--fork", "--mount", "--mount-proc", "--kill-child", "sh", "-ec"]);
+        command.arg(format!("{apart}\nexec \"$@\"")).arg("sh").arg(&own).arg("--inside").arg(root);
+        command.arg(what).spawn().unwrap()
+    };
+    let empty = |directory: &str| format!("mount -t tmpfs -o mode=755 none {directory}");
+    let mut containers = [
+        inside(root, "both", ""),
+        inside(root, "lock", &format!("{}; {}", empty("/run/lfpd"), empty("/run/second"))),
+        inside(&with_state, "state", &empty("/run/lock")),
+    ];
     let flocker = |seed: u64| {
         let mut command = Command::new(&own);
         command.arg("--flocker").arg(root).arg(seed.to_string()).spawn().unwrap()
     };
     let flockers: Vec<Child> = (0..FLOCKERS).map(flocker).collect();
+    let part = |name: &str, words: &[&str]| {
+        Command::new(&own).arg(name).arg(root).args(words).spawn().unwrap()
+    };
+    let others = [part("--programs", &["5"]), part("--stopper", &[])];
     let mut cleaner: Option<Child> = None;
     let (mut cleans, mut restarts) = (0, 0);
-    let mut wanted: Vec<String> = DOORS.map(|door| format!("taken by {door}")).into();
-    wanted.extend(["taken inside", "passed"].map(str::to_owned));
+    let mut wanted: Vec<String> =
+        DOORS.map(|door| format!("taken by {}", door.trim_start_matches(CALM))).into();
+    wanted.extend(PROGRAMS.map(|(name, _)| format!("taken by {name}")));
+    wanted.extend(["taken inside", "passed", "stopped in the gate"].map(str::to_owned));
     let begin = Instant::now();
     let zombies = keep_takers(root, &DOORS, 0, |lots| {
         if lots.below(200) == 0 {
             drop(daemon.take());
-            daemon = Some(start_daemon());
             restarts += 1;
+            let user = if restarts % 2 == 0 { SERVICE } else { 0 };
+            daemon = Some(start_daemon(SOCKET, user));
         }
         if cleaner.as_mut().is_none_or(|child| child.try_wait().unwrap().is_some()) {
             let mut command = program(root, "lfp");
@@ -803,6 +1064,7 @@ fn one_holder_through_all_doors() {
         let is_late = begin.elapsed() >= Duration::from_secs(seconds) * 10;
         if is_over && wanted.iter().all(|what| times(root, what) > 0) || is_late {
             File::create(root.join("stop")).unwrap();
+            File::create(with_state.join("stop")).unwrap();
         }
     });
     // Those who were killed out here last are known to be dead here alone, and nobody else asks any more.
@@ -813,19 +1075,30 @@ fn one_holder_through_all_doors() {
             .stderr(Stdio::null())
             .status()
             .unwrap();
-        inside.try_wait().unwrap()
+        let ended = containers.each_mut().map(|it| it.try_wait().unwrap());
+        ended.iter().all(Option::is_some).then_some(ended)
     });
-    assert!(cleared.is_some_and(|status| status.success()));
-    for mut flocker in flockers {
-        assert!(flocker.wait().unwrap().success());
+    assert!(cleared.is_some_and(|ended| ended.iter().flatten().all(ExitStatus::success)));
+    for mut other in flockers.into_iter().chain(others) {
+        assert!(other.wait().unwrap().success());
     }
     cleaner.iter_mut().for_each(|child| assert!(child.wait().is_ok()));
-    let (told, spent) = (told(root), begin.elapsed().as_secs());
-    println!("{told:?}, {cleans} cleanings, {restarts} daemons killed, {spent} s");
+    let (mut told, spent) = (told(root), begin.elapsed().as_secs());
+    let beside = self::told(&with_state);
+    println!("{told:?}, with the state directory alone: {beside:?}");
+    println!("{cleans} cleanings, {restarts} daemons killed, {spent} s");
+    for what in ["double", "lost"] {
+        if let Some(times) = beside.get(what) {
+            *told.entry(what.to_owned()).or_default() += times;
+        }
+    }
     for what in wanted {
         assert!(told.contains_key(&what), "never {what}: {told:?}");
     }
-    let complaints = fs::read_to_string(root.join("complaints")).unwrap_or_default();
+    let complaints: String = [root, &with_state]
+        .iter()
+        .filter_map(|root| fs::read_to_string(root.join("complaints")).ok())
+        .collect();
     assert_eq!((told.get("double"), told.get("lost")), (None, None), "{complaints}");
     assert_nothing_is_left(root);
     drop(zombies);
@@ -834,7 +1107,7 @@ fn one_holder_through_all_doors() {
 /// Everybody is gone: each port is free, and what is left besides are drafts of the killed.
 fn assert_nothing_is_left(root: &Path) {
     // What a service does when it begins: of hand-overs that were cut short notes are left.
-    assert_all_is_free(PORTS).keep_open(16);
+    assert_all_is_free(0..=WITH_CONTAINER).keep_open(16);
     program(root, "lfp").args(["--direct", "clean"]).stdout(Stdio::null()).status().unwrap();
     let left = |dir: &str| -> Vec<String> {
         let entries = fs::read_dir(dir).unwrap();
