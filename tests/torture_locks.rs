@@ -183,7 +183,8 @@ fn main() {
                     let _ = fs::write("/proc/sys/kernel/ns_last_pid", "2");
                 }
             });
-            assert_all_is_free(ports);
+            // Nobody else removes the records of the killed.
+            assert_all_is_free(ports).forget_missing();
             drop((zombies, daemon));
         }
         _ => {
@@ -224,6 +225,9 @@ fn enter_own_machine(terminals: [&OwnedFd; 2]) {
             : >/run/dev/$node
             mount --bind /dev/$node /run/dev/$node
         done
+        # Enough of it for pppd to come as far as its lock.
+        : >/run/dev/ppp
+        mount --bind /dev/null /run/dev/ppp
         : >/run/dev/ttyTorture4 >/run/dev/ttyTorture5
         mount --bind $1 /run/dev/ttyTorture4
         mount --bind $2 /run/dev/ttyTorture5
@@ -663,26 +667,33 @@ impl Taker {
             let _ = program.wait();
             // The lock of one that was killed. Nobody else has its number.
             let dead = request(&self.port, program.id());
-            if named(&lock_file(&self.port)) == Some(program.id()) {
-                let mut answer = None;
-                let released = || {
-                    let answer = answer.insert(self.table.unlock(&dead));
-                    (answer.outcome() == Outcome::Done).then_some(())
-                };
-                let is_released = until(6 * aside(), released).is_some();
-                assert!(is_released, "the lock of {name} stays: {answer:?}");
-            }
+            let mut answer = None;
+            let released = || {
+                if named(&lock_file(&self.port)) != Some(program.id()) {
+                    return Some(());
+                }
+                answer = Some(self.table.unlock(&dead));
+                answer.iter().any(|it| it.outcome() == Outcome::Done).then_some(())
+            };
+            let is_released = until(6 * aside(), released).is_some();
+            assert!(is_released, "the lock of {name} stays: {answer:?}");
         }
     }
 
     /// While it has the lock, nobody else does.
     fn watch_program(&mut self, program: &mut Child) {
         let file = lock_file(&self.port);
+        let has_lock = || named(&file) == Some(program.id());
         let locked = until(Duration::from_secs(4), || {
-            let is_named = named(&file) == Some(program.id());
-            (is_named || has_ended(program)).then_some(is_named)
+            let has_lock = has_lock();
+            (has_lock || has_ended(program)).then_some(has_lock)
         });
-        if locked != Some(true) || has_ended(program) {
+        if locked == Some(true) && !has_ended(program) {
+            // It does not release its lock while it is watched.
+            send(program.id(), Signal::SIGSTOP);
+        }
+        let is_stopped = || (has_ended(program) || is_stopped(program)).then_some(());
+        if locked != Some(true) || until(aside(), is_stopped).is_none() || !has_lock() {
             return self.tell("kept out");
         }
         let Some(witnesses) = Witnesses::of(&self.root, &self.port) else {
@@ -690,11 +701,12 @@ impl Taker {
         };
         self.tell("taken");
         std::thread::sleep(Duration::from_micros(self.lots.below(20_000)));
-        if named(&file) != Some(program.id()) && !has_ended(program) {
+        if until(aside(), || has_lock().then_some(())).is_none() {
             return self.complain("lost", &self.door);
         }
         drop(witnesses);
         if self.lots.below(4) > 0 {
+            send(program.id(), Signal::SIGCONT);
             send(program.id(), Signal::SIGTERM);
             let _ = until(Duration::from_secs(4), || has_ended(program).then_some(()));
         }
@@ -886,6 +898,12 @@ fn has_ended(child: &Child) -> bool {
     let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
     let pid = nix::unistd::Pid::from_raw(child.id().try_into().unwrap());
     waitid(Id::Pid(pid), flags).unwrap() != WaitStatus::StillAlive
+}
+
+/// Whether it has been stopped by a signal.
+fn is_stopped(child: &Child) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
 }
 
 /// Starts takers, kills some, and starts others for those that have ended, until it is over. The first

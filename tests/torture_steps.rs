@@ -34,6 +34,7 @@ use nix::sys::ptrace;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use pidlockfile::Pid;
 use pidlockfile::process::lives;
+use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
 use testbed::{GONE, Holder, LIMIT, Lots, listing, run_tests, until};
 use ttylock::{
     Answer, Backoff, Cause, DeviceName, Dialect, Layout, Outcome, Pass, Request, Stop, Table,
@@ -113,7 +114,7 @@ fn at_once(mut attempt: impl FnMut(Backoff) -> Answer) -> Outcome {
         let answer = attempt(Backoff::since(now).last(now));
         (answer.result != Err(Stop::NotYet(Cause::Reading))).then_some(answer)
     });
-    answer.expect("an answer").outcome()
+    answer.unwrap().outcome()
 }
 
 /// What the process does that is stopped.
@@ -486,7 +487,7 @@ impl Machine {
                 begin(self);
                 return vec![Did::End(who), Did::Clear];
             }
-            Comer::Inside => return vec![Did::LockAndUnlock(self.from_inside())],
+            Comer::Inside => return vec![Did::LockAndUnlock(self.answer_inside())],
             Comer::GateReplaced => drop(fs::remove_file(self.path("state/gate"))),
             Comer::StateReplaced => {
                 fs::rename(self.path("state"), self.path("old")).unwrap();
@@ -509,7 +510,7 @@ impl Machine {
     }
 
     /// The answer to a LOCK from another pid namespace.
-    fn from_inside(&self) -> Outcome {
+    fn answer_inside(&self) -> Outcome {
         let mut command = Command::new("unshare");
         command.args(["--pid", "--fork", "--kill-child", "--mount-proc"]);
         command.arg(std::env::current_exe().unwrap()).arg("--inside").arg(self.root.path());
@@ -539,7 +540,8 @@ fn do_deed(root: &Path, deed: &str, pids: &[u32]) -> Outcome {
         }
         "removal" => {
             table.keep_open(16);
-            testbed::signal(pids[0], nix::sys::signal::Signal::SIGKILL);
+            let giver = nix::unistd::Pid::from_raw(pids[0].try_into().unwrap());
+            let _ = nix::sys::signal::kill(giver, nix::sys::signal::Signal::SIGKILL);
             // Another process may have done it.
             let _ = until(LIMIT, || (!lives(pid(pids[0]))).then_some(()));
             for ended in table.ended_holders() {
@@ -604,10 +606,11 @@ impl Stepped {
             match self.wait() {
                 WaitStatus::PtraceSyscall(_) => return true,
                 WaitStatus::Stopped(_, it) => signal = Some(it),
-                WaitStatus::PtraceEvent(..) => {}
-                _ => {
+                WaitStatus::Exited(..) | WaitStatus::Signaled(..) => {
                     self.is_traced = false;
                     return false;
+                }
+                WaitStatus::PtraceEvent(..) | WaitStatus::Continued(_) | WaitStatus::StillAlive => {
                 }
             }
         }
@@ -760,7 +763,9 @@ impl Machine {
         };
         match self.unlock(PORT, owner) {
             Outcome::Done => self.is_empty().map(|()| whose),
-            other => Err(format!("{other:?}: its holder cannot release it")),
+            other @ (Outcome::Busy | Outcome::Denied) => {
+                Err(format!("{other:?}: its holder cannot release it"))
+            }
         }
     }
 
@@ -776,9 +781,26 @@ impl Machine {
         self.is_empty().map_err(|left| format!("{left} after {said:?}"))
     }
 
+    /// Nothing is left; when a minute has passed, neither are drafts and records of the killed.
     fn is_empty(&self) -> Result<(), String> {
-        let left = [self.locks(), self.records()].concat();
-        if left.is_empty() { Ok(()) } else { Err(format!("{left:?} are left")) }
+        let locks = self.locks();
+        let is_free = locks.is_empty();
+        self.a_minute_passes();
+        self.table().keep_open(0);
+        let left = [locks, listing(&self.path("lock")), self.records()].concat();
+        if is_free && left.is_empty() { Ok(()) } else { Err(format!("{left:?} are left")) }
+    }
+
+    /// What lies in the directories is older than a lock may take to be made.
+    fn a_minute_passes(&self) {
+        let then = Timespec { tv_sec: 1, tv_nsec: 0 };
+        let times = Timestamps { last_access: then, last_modification: then };
+        for directory in ["lock", "state"] {
+            for name in listing(&self.path(directory)) {
+                let path = self.path(directory).join(name);
+                utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW).unwrap();
+            }
+        }
     }
 }
 

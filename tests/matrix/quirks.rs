@@ -99,3 +99,40 @@ fn mgetty_goes_on_when_lfpd_unlocks() {
     assert_eq!(lfpd.unlock(PORT, holder.pid()), 200);
     assert_eq!(mgetty.wait(Duration::from_secs(60)).code(), 0, "{}", log());
 }
+
+/// The names of a lock are links to one file. When its holder is dead, a program puts a file of its own under the name that it
+/// knows, and none writes into ours, which would give it all names. The port is busy under each of them as long as the program
+/// lives, and free afterwards.
+#[rstest]
+#[case::cu(programs::CU)]
+#[case::mgetty(programs::MGETTY)]
+#[case::minicom(programs::MINICOM)]
+#[case::pppd(programs::PPPD)]
+#[ignore = "needs root: tests/run"]
+fn who_takes_a_stale_lock_has_the_port_by_each_name(#[case] program: Program) {
+    let sandbox = sandbox();
+    let mut lfpd = lfpd(&sandbox);
+    let (dead, other) = (sandbox.sleeper(User::Root), sandbox.sleeper(User::Root));
+    assert_eq!(lfpd.lock(PORT, dead.pid()), 200);
+    dead.kill();
+    let bench = Bench::new(&sandbox, &program, PORT);
+    let stale = bench.lock_files();
+    let inode = stale[0].inode;
+    assert!(stale.iter().all(|file| file.inode == inode), "{stale:?}");
+    let troupe = bench.take();
+    let changed = || {
+        let files = bench.lock_files();
+        files.into_iter().filter(|file| !stale.contains(file)).collect::<Vec<_>>()
+    };
+    let names: Vec<String> = changed().into_iter().map(|file| file.name).collect();
+    assert_eq!(names, ["LCK..ttyW0"]);
+    assert!(changed().iter().all(|file| file.inode != inode), "written in place");
+    for name in [PORT, "modemW", "serial/by-id/usb-X_Y-if00"] {
+        assert_eq!(lfpd.lock(name, other.pid()), 450, "{name}");
+        assert_eq!(lfpd.unlock(name, other.pid()), 450, "{name}");
+    }
+    troupe.kill();
+    assert_eq!(lfpd.lock("modemW", other.pid()), 200);
+    assert_eq!(lfpd.unlock(PORT, other.pid()), 200);
+    assert_eq!(bench.lock_files(), []);
+}
