@@ -4,8 +4,9 @@
 use nix::sys::signal::Signal;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::process::Command;
 use testbed::dflockd::etcd::Cluster;
-use testbed::dflockd::{Daemon, free_port, http, program_on, until};
+use testbed::dflockd::{Daemon, free_port, http, pem, program_on, until};
 
 struct Site {
     leader: Daemon,
@@ -14,13 +15,13 @@ struct Site {
 }
 
 impl Site {
-    fn start() -> Self {
+    fn start(arguments: &[&str]) -> Self {
         let cluster = Cluster::start(&[]);
         let store = cluster.store();
         let start = || {
             let port = free_port().to_string();
             let mut command = program_on(&store);
-            Daemon::run(command.args(["--port", "0", "--http-port", &port]))
+            Daemon::run(command.args(["--port", "0", "--http-port", &port]).args(arguments))
         };
         let leader = start();
         let standby = start();
@@ -65,13 +66,31 @@ fn word(answer: &str, name: &str) -> String {
     value.unwrap_or_else(|| panic!("no {name}: {answer}")).split('"').next().unwrap().to_owned()
 }
 
+/// The status and the body of a request under TLS, with these options of curl.
+fn curl(server: SocketAddr, path: &str, options: &[&str]) -> String {
+    let output = Command::new("curl")
+        .args(["-sS", "--max-time", "20", "--noproxy", "*", "--cacert", &pem("ca.pem")])
+        .args([
+            "--write-out",
+            "\n%{http_code}",
+            &format!("https://localhost:{}{path}", server.port()),
+        ])
+        .args(options)
+        .output()
+        .expect("this test needs curl: run .ci/install");
+    assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).unwrap();
+    let (body, status) = text.rsplit_once('\n').unwrap();
+    format!("{status} {body}").trim_end().to_owned()
+}
+
 const TAKE: &str = r#"{"acquire_timeout_s":0,"lease_ttl_s":600}"#;
 const WAIT: &str = r#"{"acquire_timeout_s":600}"#;
 
 #[test]
 #[ignore = "needs programs: tests/run"]
 fn a_session_is_known_to_every_server() {
-    let site = Site::start();
+    let site = Site::start(&[]);
     let [leader, standby] = [&site.leader, &site.standby].map(Daemon::http_address);
     let id = session(standby);
     let token = word(&post(leader, "/v1/locks/k", &id, TAKE), "token");
@@ -99,7 +118,7 @@ fn a_session_is_known_to_every_server() {
 #[test]
 #[ignore = "needs programs: tests/run"]
 fn a_change_of_the_leader_ends_sessions_and_no_hold() {
-    let site = Site::start();
+    let site = Site::start(&[]);
     let standby = site.standby.http_address();
     let id = session(standby);
     let token = word(&post(standby, "/v1/locks/k", &id, TAKE), "token");
@@ -127,4 +146,66 @@ fn a_change_of_the_leader_ends_sessions_and_no_hold() {
     assert_eq!(post(standby, "/v1/locks/k/release", &next, &body), "204");
     let body = format!("{{\"token\":\"{cron}\"}}");
     assert_eq!(post(standby, "/v1/locks/cron/release", &next, &body), "204");
+}
+
+/// The server that is asked decides who may ask, whichever has the locks. What it says to the leader about its client is
+/// its own word, not the client's.
+#[test]
+#[ignore = "needs programs: tests/run"]
+fn a_standby_under_tls_checks_its_clients() {
+    let [mut full, mut prefixes] = [(); 2].map(|()| tempfile::NamedTempFile::new().unwrap());
+    full.write_all(b"sesame\n").unwrap();
+    prefixes.write_all(b"web/ tulip\n").unwrap();
+    let (cert, key) = (pem("cert.pem"), pem("key.pem"));
+    let [full, prefixes] = [&full, &prefixes].map(|file| file.path().to_str().unwrap());
+    let tls = ["--tls-cert", &cert, "--tls-key", &key];
+    let secrets = ["--auth-token-file", full, "--auth-prefix-file", prefixes];
+    let site = Site::start(&[&tls[..], &secrets].concat());
+    let [leader, standby] = [&site.leader, &site.standby].map(Daemon::http_address);
+    let take = |server, path: &str, options: &[&str]| {
+        curl(server, path, &[&["-d", TAKE], options].concat())
+    };
+    let (sesame, tulip) = ("Authorization: Bearer sesame", "Authorization: Bearer tulip");
+    let web = "/v1/locks/web%2Fa?session=none";
+    for (path, options, want) in [
+        (web, &[][..], "401 {\"error\":\"unauthorized\"}"),
+        (web, &["-H", "Authorization: Bearer sesam"], "401 {\"error\":\"unauthorized\"}"),
+        ("/v1/locks/db?session=none", &["-H", tulip], "401 {\"error\":\"unauthorized\"}"),
+        (web, &["-H", sesame, "-H", "Host: evil.example"], "421 {\"error\":\"wrong_host\"}"),
+        (
+            web,
+            &["-H", sesame, "-H", "Origin: https://evil.example"],
+            "403 {\"error\":\"wrong_origin\"}",
+        ),
+    ] {
+        assert_eq!(take(standby, path, options), want, "{path} {options:?}");
+    }
+    let long = format!("{TAKE}{}", " ".repeat(4096));
+    assert_eq!(
+        curl(standby, web, &["-H", sesame, "-d", &long]),
+        "413 {\"error\":\"body_refused\"}"
+    );
+    let plain = http(standby, "GET /v1/locks/k HTTP/1.1");
+    assert!(plain.ends_with("{\"error\":\"this_port_speaks_https\"}"), "{plain}");
+    assert!(curl(leader, "/v1/locks/web%2Fa", &["-H", sesame]).contains("\"held\":0"));
+    // Words of a server to the leader are not a client's to say.
+    let draining = ["-H", tulip, "-H", "draining: 1", "-H", "client-address: 192.0.2.1"];
+    let token = word(&take(standby, web, &draining), "token");
+    let begun = curl(
+        standby,
+        "/v1/sessions",
+        &["-X", "POST", "-H", sesame, "-H", "client-address: 192.0.2.1"],
+    );
+    let session = format!("X-Dflockd-Session: {}", word(&begun, "session_id"));
+    let at_leader = ["-H", sesame, "-H", &session, "-H", "draining: 1"];
+    assert!(take(leader, "/v1/locks/db", &at_leader).starts_with("200 "));
+    let seen = curl(leader, "/v1/locks/db", &["-H", sesame]);
+    assert!(seen.contains("\"address\":\"127.0.0.1\""), "{seen}");
+    let named = format!("{{\"token\":\"{token}\"}}");
+    for (server, verb, want) in
+        [(leader, "renew", "200 {\"remaining_s\":33}"), (standby, "release", "204")]
+    {
+        let path = format!("/v1/locks/web%2Fa/{verb}?session=none");
+        assert_eq!(curl(server, &path, &["-H", tulip, "-d", &named]), want);
+    }
 }

@@ -1,6 +1,6 @@
 //! Which clients may ask: the secret, names on loopback, TLS.
 
-use crate::site::Site;
+use crate::site::{Site, to_end};
 use rstest::rstest;
 use std::io::Write as _;
 use std::process::Command;
@@ -141,6 +141,21 @@ fn an_administrator_ends_a_handshake() {
     };
     assert_eq!(until(LIMIT, || kick().then_some(())), Some(()));
     assert!(talker.is_closed());
+}
+
+/// A client that says nothing, and one that never finishes its handshake, keep their connections for ten seconds.
+#[test]
+fn a_handshake_that_does_not_end_is_given_up() {
+    let (cert, key) = (pem("cert.pem"), pem("key.pem"));
+    let site = Site::start(&["--tls-cert", &cert, "--tls-key", &key]);
+    let start = Instant::now();
+    let (silent, mut unfinished) = (site.connect(), site.connect());
+    // The beginning of a record that never comes to its end.
+    unfinished.write_all(&[0x16, 0x03, 0x01, 0x02, 0x00]).unwrap();
+    for (name, stream) in [("silent", silent), ("unfinished", unfinished)] {
+        assert!(to_end(stream).is_empty(), "{name}");
+        assert!(start.elapsed() >= Duration::from_secs(9), "{name}: {:?}", start.elapsed());
+    }
 }
 
 /// The secret must not go over the network in the clear where a certificate is at hand.

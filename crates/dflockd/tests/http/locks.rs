@@ -468,6 +468,22 @@ fn a_key_is_watched() {
     is_error(&answer_of(watch("x", 60)), 400, "bad_request");
 }
 
+#[test]
+fn watchers_are_limited() {
+    let site = Site::start_leader(&["--max-watchers", "1"]);
+    let tag = site.get("/v1/locks/k").json()["tag"].as_str().unwrap().to_owned();
+    let path = format!("/v1/locks/k?watch={tag}");
+    let watching = site.send("GET", &path, "", "");
+    until("one watches", || site.get("/metrics").text().contains("\ndflockd_watchers 1\n"));
+    is_error(&site.get(&path), 503, "max_waiters");
+    // Who only looks does not watch.
+    assert_eq!(site.get("/v1/locks/k").status, 200);
+    drop(watching);
+    until("another one may", || {
+        answer_of(site.send("GET", &format!("{path}&timeout_s=0"), "", "")).status == 200
+    });
+}
+
 /// At the server that has the locks.
 #[test]
 fn a_watcher_that_leaves_is_forgotten() {
