@@ -16,7 +16,8 @@
 //! take turns with it; the floor has a key for each connection, as always.
 //! `peer=two` compares two servers, as `dflockd@.service` starts them, with one. `base=PROGRAM` puts
 //! another server in the place of the floor, under the same load as ours: an earlier build, or the Go server; with
-//! `peer=floor` as well, the floor is measured against that server.
+//! `peer=floor` as well, the floor is measured against that server. `load=PROGRAM` is another build of
+//! `dflock`, whose load generator is used.
 #![expect(clippy::expect_used, reason = "a measurement that cannot be made ends")]
 
 mod floor;
@@ -27,7 +28,7 @@ use serde_json::Value;
 use std::error::Error;
 use std::io::Write;
 use std::net::TcpListener;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use std::{io, thread};
@@ -182,7 +183,8 @@ fn report(
     length: Duration,
     options: &[&str],
 ) -> Result<Value, Box<dyn Error>> {
-    let output = Command::new(testbed::program("dflock", "dflock", &["cli"]))
+    let ours = || testbed::program("dflock", "dflock", &["cli"]);
+    let output = Command::new(word_after("load=").map_or_else(ours, PathBuf::from))
         .env_clear()
         .args(["--json", "--server", &server.address.to_string(), "bench"])
         .args(["--connections", &connections.to_string()])
