@@ -168,25 +168,24 @@ fn a_standby_under_tls_checks_its_clients() {
     let (sesame, tulip) = ("Authorization: Bearer sesame", "Authorization: Bearer tulip");
     let web = "/v1/locks/web%2Fa?session=none";
     for (path, options, want) in [
-        (web, &[][..], "401 {\"error\":\"unauthorized\"}"),
-        (web, &["-H", "Authorization: Bearer sesam"], "401 {\"error\":\"unauthorized\"}"),
-        ("/v1/locks/db?session=none", &["-H", tulip], "401 {\"error\":\"unauthorized\"}"),
-        (web, &["-H", sesame, "-H", "Host: evil.example"], "421 {\"error\":\"wrong_host\"}"),
+        (web, &[][..], "401 {\"error\":\"unauthorized\""),
+        (web, &["-H", "Authorization: Bearer sesam"], "401 {\"error\":\"unauthorized\""),
+        ("/v1/locks/db?session=none", &["-H", tulip], "401 {\"error\":\"unauthorized\""),
+        (web, &["-H", sesame, "-H", "Host: evil.example"], "421 {\"error\":\"wrong_host\""),
         (
             web,
             &["-H", sesame, "-H", "Origin: https://evil.example"],
-            "403 {\"error\":\"wrong_origin\"}",
+            "403 {\"error\":\"wrong_origin\"",
         ),
     ] {
-        assert_eq!(take(standby, path, options), want, "{path} {options:?}");
+        let answer = take(standby, path, options);
+        assert!(answer.starts_with(want), "{path} {options:?}: {answer}");
     }
     let long = format!("{TAKE}{}", " ".repeat(4096));
-    assert_eq!(
-        curl(standby, web, &["-H", sesame, "-d", &long]),
-        "413 {\"error\":\"body_refused\"}"
-    );
+    let refused = curl(standby, web, &["-H", sesame, "-d", &long]);
+    assert!(refused.starts_with("413 {\"error\":\"body_refused\""), "{refused}");
     let plain = http(standby, "GET /v1/locks/k HTTP/1.1");
-    assert!(plain.ends_with("{\"error\":\"this_port_speaks_https\"}"), "{plain}");
+    assert!(plain.contains("{\"error\":\"this_port_speaks_https\""), "{plain}");
     assert!(curl(leader, "/v1/locks/web%2Fa", &["-H", sesame]).contains("\"held\":0"));
     // Words of a server to the leader are not a client's to say.
     let draining = ["-H", tulip, "-H", "draining: 1", "-H", "client-address: 192.0.2.1"];
