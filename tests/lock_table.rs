@@ -1290,8 +1290,7 @@ fn an_operation_that_fails_or_is_killed_leaves_one_of_two_states(
         assert_eq!(locks(), [""; 0], "{how}: {said:?}");
         // The next one to begin finds what nobody has stumbled upon.
         sweep(&machine);
-        let notes = listing(&machine.path("state"));
-        assert!(notes.iter().all(|it| !it.starts_with("pass.")), "{how}: {notes:?}");
+        assert_eq!(listing(&machine.path("state")), ["gate"], "{how}: {said:?}");
         assert_eq!((machine.names(), records(&machine)), (vec![], vec![]), "{how}: {said:?}");
     };
     prepare();
@@ -1414,8 +1413,8 @@ fn a_lock_that_loses_a_name_is_still_kept(#[values(false, true)] is_recorded: bo
     assert!(Flock::lock(kept, FlockArg::LockExclusiveNonblock).is_ok());
 }
 
-/// A hand-over was completed, and its process was killed before it removed its note. A process that finds the note, and
-/// cannot read a file or a record, as without descriptors, gives nothing back.
+/// All names were passed, and the process was killed before it removed the link to the giver's file. A process that finds the
+/// link, and cannot read a file or a record, as without descriptors, gives nothing back.
 #[rstest]
 #[ignore = "takes minutes: tests/run"]
 fn a_complete_hand_over_is_not_undone_by_what_cannot_be_read(
@@ -1425,11 +1424,10 @@ fn a_complete_hand_over_is_not_undone_by_what_cannot_be_read(
     let (asking, pids) = (Holder::new(), [giver.pid(), receiver.pid()]);
     let lock = |at: usize| {
         assert_eq!(machine.lock("ttyS0", pids[0]), Outcome::Done);
-        let record = text_of(&record_of(&machine, "LCK..ttyS0"));
-        let passed = machine.table().pass(&pass("ttyS0", pids[0], pids[1]));
-        assert_eq!(passed.outcome(), Outcome::Done);
-        let note = format!("to={} {record}", pids[1]);
-        fs::write(machine.path("state/pass.LCK..ttyS0"), note).unwrap();
+        let (said, _) = deed(&machine, "pass", pids, Some("unlinkat:signal=KILL:when=1"));
+        assert_eq!(said, None);
+        let is_link = |name: &String| name.starts_with("from.");
+        assert!(listing(&machine.path("state")).iter().any(is_link));
         // The records have names of their own.
         let file = if fault.starts_with("readlinkat") { "" } else { "@LCK..ttyS0" };
         let how = format!("{fault}:when={at}{file}");
@@ -1437,9 +1435,11 @@ fn a_complete_hand_over_is_not_undone_by_what_cannot_be_read(
         assert_ne!(said.as_deref(), Some("Done"), "{how}");
         let owners = owners(&machine);
         assert!(owners.iter().all(|(_, owner)| *owner == pids[1]), "{how}: {owners:?}");
+        let trace = trace(&machine);
         assert_eq!(machine.unlock("ttyS0", pids[1]), Outcome::Done, "{how}");
+        sweep(&machine);
         machine.assert_free();
-        trace(&machine)
+        trace
     };
     let failed = (1..).take_while(|at| lock(*at).contains("INJECTED")).count();
     assert!(failed > 0);
@@ -1611,7 +1611,7 @@ fn a_lock_that_is_being_passed_cannot_be_changed_by_others(
     if ends == Some(usize::from(receivers)) {
         all.clear();
     }
-    // The note of a killed process is settled by the next one; programs of other tests may have our files open.
+    // What a killed process has left is settled by the next one; programs of other tests may have our files open.
     let settled = || {
         machine.table().keep_open(0);
         (owners(&machine) == all).then_some(())

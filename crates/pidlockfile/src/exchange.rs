@@ -66,6 +66,20 @@ pub(crate) struct Exchange<'e> {
 impl Exchange<'_> {
     /// Looks a last time, and lets the draft and the lock change places in one step.
     pub(crate) fn run(self, draft: Draft<'_>) -> Result<Attempt<Published>, Error> {
+        self.run_or(draft, |exchange, draft, _| exchange.replace_by_rename(draft))
+    }
+
+    /// The same where this must be one step: what comes out is needed under the private name.
+    #[cfg(unix)]
+    pub(crate) fn run_in_one_step(self, draft: Draft<'_>) -> Result<Attempt<Published>, Error> {
+        self.run_or(draft, |_, _, errno| Err(errno))
+    }
+
+    fn run_or<'d>(
+        self,
+        draft: Draft<'d>,
+        otherwise: impl FnOnce(Self, Draft<'d>, Errno) -> Result<Attempt<Published>, Errno>,
+    ) -> Result<Attempt<Published>, Error> {
         let Self { directory, name, judged, .. } = self;
         if !is_still(directory, name, judged)? {
             return Ok(Attempt::Changed);
@@ -73,8 +87,8 @@ impl Exchange<'_> {
         let failed = |errno| Error::new(Step::Break, name, errno);
         match self.swap(&draft.private) {
             Ok(()) => {}
-            Err(Errno::EINVAL | Errno::ENOSYS | Errno::EOPNOTSUPP) => {
-                return self.replace_by_rename(draft).map_err(failed);
+            Err(errno @ (Errno::EINVAL | Errno::ENOSYS | Errno::EOPNOTSUPP)) => {
+                return otherwise(self, draft, errno).map_err(failed);
             }
             // The answer got lost, the deed was done.
             Err(_) if draft.has_moved() => {}

@@ -7,10 +7,12 @@ use crate::draft::{Draft, NewFile, PrivateName, Published, create_in_place};
 use crate::errno::Errno;
 use crate::error::{Error, Step};
 use crate::exchange::{Attempt, Exchange};
-use crate::found::Judged;
+use crate::found::{Found, Judged};
+use crate::gate::Passage;
 use crate::name::Name;
-use crate::status::Identity;
+use crate::status::{Identity, Status};
 use crate::sys::{self, Rename};
+use crate::temporary;
 
 /// A complete lock file that has a private name, and is given the names of a lock: [`Directory::linked`].
 ///
@@ -32,6 +34,71 @@ impl Directory {
         let draft = Draft::new(self, claim);
         let draft = draft.map_err(|errno| Error::new(Step::Prepare, ".", errno))?;
         Ok(Linked { directory: self, claim: *claim, draft })
+    }
+}
+
+/// More than any lock file.
+const CONTENT_BYTES: usize = 1024 * 1024;
+
+impl Directory {
+    /// Undoes [`Linked::exchange`]: a name and a private one change places once more, if the name leads to the judged file,
+    /// which is held.
+    ///
+    /// # Errors
+    /// As [`Directory::replace`].
+    pub fn exchange_again(
+        &self,
+        name: &Name,
+        private: &Name,
+        judged: &mut Judged,
+    ) -> Result<Attempt, Error> {
+        match self.hold_or_ignore(name, judged)? {
+            Attempt::Done(()) => {}
+            other @ (Attempt::Contended | Attempt::Changed) => return Ok(other),
+        }
+        let failed = Error::at(Step::Inspect, private);
+        let Some(seen) = self.find(private.as_os_str()).map_err(&failed)? else {
+            return Ok(Attempt::Changed);
+        };
+        let Status { identity, modified, .. } = seen;
+        let file = judged.try_clone().map_err(|error| failed(sys::errno(&error)))?;
+        let private = PrivateName::new(self, private.as_os_str().to_owned()).map_err(&failed)?;
+        let there = Draft { private, made: Published { file, identity, modified } };
+        let claim = NewFile::new(&[], "");
+        let exchange = Exchange { directory: self, name, judged, claim: &claim };
+        Ok(exchange.run_in_one_step(there)?.map(|_| ()))
+    }
+
+    /// Removes a private name of a file that has, or had, a name of a lock.
+    ///
+    /// # Errors
+    /// [`Step::Remove`] with the system's reason, also if it is no private name.
+    pub fn discard(&self, private: &Name) -> Result<(), Error> {
+        let failed = Error::at(Step::Remove, private);
+        if private.further_temporary(0).is_none() {
+            return Err(failed(Errno::EINVAL));
+        }
+        match sys::unlink(self, private.as_os_str()) {
+            Ok(()) | Err(Errno::ENOENT) => Ok(()),
+            Err(errno) => Err(failed(errno)),
+        }
+    }
+
+    /// Holds a file, or goes past the `flock(2)` of another process on it: what comes out is looked at in any case.
+    fn hold_or_ignore(&self, name: &Name, judged: &mut Judged) -> Result<Attempt, Error> {
+        Ok(match self.hold(name, judged)? {
+            Attempt::Contended if judged.ignores_flock() => Attempt::Done(()),
+            other @ (Attempt::Done(()) | Attempt::Changed | Attempt::Contended) => other,
+        })
+    }
+}
+
+impl Name {
+    /// The name of a further link to the temporary file of this name, which has a number: [`Linked::exchange`]. `None` if
+    /// this is no name of a temporary file.
+    #[must_use]
+    pub fn further_temporary(&self, number: usize) -> Option<Self> {
+        Self::new(temporary::further(self.as_str(), number)?)
     }
 }
 
@@ -118,10 +185,8 @@ impl Linked<'_> {
     /// As [`Directory::replace`]; [`Step::Prepare`] where there are no hard links.
     pub fn replace(&self, name: &Name, mut judged: Judged) -> Result<Attempt, Error> {
         let Self { directory, claim, .. } = self;
-        match directory.hold(name, &mut judged)? {
+        match directory.hold_or_ignore(name, &mut judged)? {
             Attempt::Done(()) => {}
-            // What comes out is looked at in any case.
-            Attempt::Contended if judged.ignores_flock() => {}
             other @ (Attempt::Contended | Attempt::Changed) => return Ok(other),
         }
         let link = self.one_more().map_err(Error::at(Step::Prepare, name))?;
@@ -136,9 +201,8 @@ impl Linked<'_> {
     /// As [`Directory::replace`]. Whatever the outcome, it can get no further name then.
     pub fn replace_alone(&mut self, name: &Name, mut judged: Judged) -> Result<Attempt, Error> {
         let Self { directory, claim, draft } = self;
-        match directory.hold(name, &mut judged)? {
+        match directory.hold_or_ignore(name, &mut judged)? {
             Attempt::Done(()) => {}
-            Attempt::Contended if judged.ignores_flock() => {}
             other @ (Attempt::Contended | Attempt::Changed) => return Ok(other),
         }
         let file = draft.made.file.try_clone().map_err(|error| sys::errno(&error));
@@ -147,6 +211,58 @@ impl Linked<'_> {
             Draft { private: draft.private.taken(), made: Published { file, ..draft.made } };
         let exchange = Exchange { directory, name, judged: &judged, claim };
         Ok(exchange.run(alone)?.map(|_| ()))
+    }
+
+    /// Lets a name of another lock and one more link to this file change places in one step. What had the name keeps the
+    /// private name of that link, [`Name::further_temporary`] of this number, until the caller discards it
+    /// ([`Directory::discard`]): with it, [`Directory::exchange_again`] undoes this.
+    ///
+    /// # Errors
+    /// As [`Directory::replace`]; also where files cannot change places.
+    pub fn exchange(
+        &self,
+        name: &Name,
+        judged: &mut Judged,
+        number: usize,
+    ) -> Result<Attempt, Error> {
+        let Self { directory, claim, draft } = self;
+        match directory.hold_or_ignore(name, judged)? {
+            Attempt::Done(()) => {}
+            other @ (Attempt::Contended | Attempt::Changed) => return Ok(other),
+        }
+        let link = || {
+            let further = draft.private.name().further_temporary(number).ok_or(Errno::EINVAL)?;
+            let private = PrivateName::new(directory, further.as_os_str().to_owned())?;
+            let file = draft.made.file.try_clone().map_err(|error| sys::errno(&error))?;
+            sys::link(*directory, draft.private.as_os_str(), private.as_os_str())?;
+            Ok(Draft { private, made: Published { file, ..draft.made } })
+        };
+        let link = link().map_err(Error::at(Step::Prepare, name))?;
+        let exchange = Exchange { directory, name, judged, claim };
+        Ok(exchange.run_in_one_step(link)?.map(|_| ()))
+    }
+
+    /// The file as read by its private name, with the `flock(2)` on it, for a caller in the gate.
+    ///
+    /// # Errors
+    /// As [`Directory::read`]; [`Step::Inspect`] if the private name is gone.
+    pub fn held(&self, passage: Option<&Passage>) -> Result<Judged, Error> {
+        let Self { directory, draft, .. } = self;
+        let name = draft.private.name();
+        let gone = Error::new(Step::Inspect, name, Errno::ENOENT);
+        let Found::File(mut judged) = directory.read(name, CONTENT_BYTES)? else {
+            return Err(gone);
+        };
+        let file = draft.made.file.try_clone().map_err(|error| sys::errno(&error));
+        let file = file.map_err(Error::at(Step::Prepare, name))?;
+        judged.hold_by(Published { file, ..draft.made });
+        passage.into_iter().for_each(|passage| judged.enter_by(passage.clone()));
+        Ok(judged)
+    }
+
+    /// Leaves everything as it is, as if the process were killed now.
+    pub fn leave(mut self) {
+        self.draft.private.forget();
     }
 
     /// The file with the names that it was given. The private name goes.
@@ -180,7 +296,6 @@ mod tests {
     use std::os::unix::fs::MetadataExt;
 
     use super::*;
-    use crate::{Found, Status};
 
     const WORDS: &str = "        77\n";
 
@@ -211,5 +326,50 @@ mod tests {
         assert!(!judged.try_hold().unwrap());
         published.close();
         assert!(judged.try_hold().unwrap());
+    }
+
+    /// A name goes from one lock to another and back. What had it keeps a private name meanwhile; each name has its own.
+    #[test]
+    fn a_name_that_was_exchanged_is_exchanged_back() {
+        let scratch = tempfile::tempdir().unwrap();
+        let path = |name: &Name| scratch.path().join(name.as_str());
+        let inode = |name: &Name| path(name).metadata().unwrap().ino();
+        let names = ["LCK..a", "LCK..b"].map(|it| Name::new(it).unwrap());
+        std::fs::write(path(&names[0]), "giver").unwrap();
+        std::fs::hard_link(path(&names[0]), path(&names[1])).unwrap();
+        let giver = inode(&names[0]);
+        let directory = Directory::open(scratch.path()).unwrap().guarding();
+        let claim = NewFile::new(WORDS.as_bytes(), "t");
+        let linked = directory.linked(&claim).unwrap();
+        let receiver = linked.identity().inode;
+        let read = |name: &Name| match directory.read(name, 64) {
+            Ok(Found::File(judged)) => judged,
+            other => panic!("{other:?}"),
+        };
+        let mut judged = read(&names[0]);
+        for (number, name) in names.iter().enumerate() {
+            let exchanged = linked.exchange(name, &mut judged, number);
+            assert!(matches!(exchanged, Ok(Attempt::Done(()))), "{exchanged:?}");
+            let private = linked.private_name().further_temporary(number).unwrap();
+            assert_eq!((inode(name), inode(&private)), (receiver, giver));
+        }
+        let private = |number| linked.private_name().further_temporary(number).unwrap();
+        let mut held = linked.held(None).unwrap();
+        let back = directory.exchange_again(&names[1], &private(1), &mut held);
+        assert!(matches!(back, Ok(Attempt::Done(()))), "{back:?}");
+        assert_eq!((inode(&names[1]), inode(&private(1))), (giver, receiver));
+        // Once more, it leads to another file by now.
+        let back = directory.exchange_again(&names[1], &private(1), &mut held);
+        assert!(matches!(back, Ok(Attempt::Changed)), "{back:?}");
+        assert_eq!((inode(&names[1]), inode(&private(1))), (giver, receiver));
+        assert!(directory.discard(&names[0]).is_err());
+        for number in 0..3 {
+            directory.discard(&private(number)).unwrap();
+        }
+        drop(linked.finish());
+        let mut left: Vec<_> =
+            directory.names().unwrap().iter().map(|it| it.as_str().to_owned()).collect();
+        left.sort();
+        assert_eq!(left, ["LCK..a", "LCK..b"]);
     }
 }

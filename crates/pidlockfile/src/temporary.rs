@@ -36,6 +36,17 @@ fn random() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
+/// The name of a further link to a temporary file; each number has its own. `None` if it is no such name.
+#[cfg(unix)]
+pub(crate) fn further(name: &str, number: usize) -> Option<String> {
+    let (_, maker, digits) = parts(OsStr::new(name))?;
+    let digits = u64::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?;
+    let further = digits.wrapping_add(u64::try_from(number).ok()?).wrapping_add(1);
+    let prefix =
+        name.strip_suffix(&format!(".{maker}.{digits:0width$x}.tmp", width = RANDOM_DIGITS))?;
+    Some(format!("{prefix}.{maker}.{further:0width$x}.tmp", width = RANDOM_DIGITS))
+}
+
 /// The maker of this temporary file, if it is one with that prefix.
 pub(crate) fn maker(name: impl AsRef<OsStr>, prefix: impl AsRef<OsStr>) -> Option<Pid> {
     let (its_prefix, maker, _) = parts(name.as_ref())?;

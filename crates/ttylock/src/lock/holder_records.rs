@@ -41,6 +41,13 @@ const SMALL: u64 = 256;
 /// The start of a record's name.
 const HELD: &str = "held";
 
+/// The start of the name of a link from a receiver's file to the giver's.
+const FROM: &str = "from";
+
+/// The private name of the file of a lock in the text of a record; the second if the lock was passed.
+const DRAFT: &str = "draft=";
+const PASSED: &str = "passed=";
+
 /// How often another name is tried for a record if there is one of that name: the file then gets a time a second earlier.
 const TRIES: usize = 8;
 
@@ -75,15 +82,59 @@ pub(crate) struct HolderRecord {
     pub names: Vec<Name>,
     /// The name of the file until it has those.
     pub draft: Option<Name>,
+    /// Whether the lock was passed to its holder. Then the private names of the PASS follow from `draft`.
+    pub is_passed: bool,
 }
 
 fn nanoseconds(time: SystemTime) -> u128 {
     time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos())
 }
 
+/// A lock file, and when it was written, in nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct WrittenFile {
+    pub file: Identity,
+    pub written: u128,
+}
+
+impl WrittenFile {
+    pub(crate) fn of(seen: &Status) -> Self {
+        Self::written_at(seen.identity, seen.modified)
+    }
+
+    pub(crate) fn written_at(file: Identity, at: SystemTime) -> Self {
+        Self { file, written: nanoseconds(at) }
+    }
+
+    fn entry(self, start: &str) -> Option<Name> {
+        let Identity { device, inode } = self.file;
+        Name::new(format!("{start}.{device}.{inode}.{}", self.written))
+    }
+
+    fn to_text(self) -> String {
+        let Identity { device, inode } = self.file;
+        format!("{device}:{inode}:{}", self.written)
+    }
+
+    fn from_text(text: &str, separator: char) -> Option<Self> {
+        let mut numbers = text.split(separator);
+        let (device, inode) = (numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?);
+        let written = numbers.next()?.parse().ok()?;
+        numbers.next().is_none().then_some(Self { file: Identity { device, inode }, written })
+    }
+}
+
 /// The name of the record of a lock file that was written at that time.
 fn entry_of(file: Identity, written: u128) -> Option<Name> {
-    Name::new(format!("{HELD}.{}.{}.{written}", file.device, file.inode))
+    WrittenFile { file, written }.entry(HELD)
+}
+
+/// How the holder of a record came to its lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    Taken,
+    /// By a PASS, which may not be finished.
+    Passed,
 }
 
 /// The names that records had before they were named after the file: that of the lock file; if a record of another lock
@@ -94,14 +145,9 @@ fn earlier_entries(name: &Name, file: Identity) -> impl Iterator<Item = Name> {
 }
 
 impl HolderRecord {
-    /// Whether its lock file was written at that moment.
-    pub(crate) fn is_of(&self, written: SystemTime) -> bool {
-        self.written == nanoseconds(written)
-    }
-
     /// `None` if the boot or the pid namespace of the number is unknown.
     pub(crate) fn to_text(&self) -> Option<String> {
-        let Self { holder, uid, file, written, directory, names, draft, .. } = self;
+        let Self { holder, uid, file, written, directory, names, draft, is_passed, .. } = self;
         let ProcessIdentity { pid, start, here } = holder;
         let (boot, namespace) = (here.boot.as_ref()?, here.namespace?);
         let uid = uid.map(|uid| format!("uid={uid} ")).unwrap_or_default();
@@ -109,7 +155,8 @@ impl HolderRecord {
             0 => String::new(),
             nanoseconds => format!("shift={nanoseconds} "),
         };
-        let draft = draft.as_ref().map(|name| format!("draft={} ", name.as_str()));
+        let key = if *is_passed { PASSED } else { DRAFT };
+        let draft = draft.as_ref().map(|name| format!("{key}{} ", name.as_str()));
         let draft = draft.unwrap_or_default();
         let Identity { device, inode } = file;
         let Identity { device: of_locks, inode: locks } = directory;
@@ -130,8 +177,10 @@ impl HolderRecord {
     pub(crate) fn from_text(entry: Name, text: &str) -> Option<Self> {
         let (uid, text) = optional(text, "uid=")?;
         let (shift, text) = optional(text, "shift=")?;
-        let (draft, text) = optional::<String>(text, "draft=")?;
-        let draft = draft.and_then(Name::new);
+        let (draft, text) = optional::<String>(text, DRAFT)?;
+        let (passed, text) = optional::<String>(text, PASSED)?;
+        let is_passed = passed.is_some();
+        let draft = draft.or(passed).and_then(Name::new);
         let mut words = text.splitn(6, ' ');
         let mut field = |key: &str| words.next()?.strip_prefix(key);
         let pid = Pid::parse(field("pid=")?.as_bytes()).ok()?;
@@ -152,7 +201,7 @@ impl HolderRecord {
         let shift = ClockShift { nanoseconds: shift.unwrap_or(0) };
         let here = Arc::new(Here { boot, namespace, shift });
         let holder = ProcessIdentity { pid, start, here };
-        Some(Self { entry, holder, uid, file, written, directory, names, draft })
+        Some(Self { entry, holder, uid, file, written, directory, names, draft, is_passed })
     }
 }
 
@@ -269,6 +318,7 @@ impl HolderRecords {
             directory: self.locks,
             names: names.to_vec(),
             draft: None,
+            is_passed: false,
         })
     }
 
@@ -311,12 +361,14 @@ impl HolderRecords {
         &self,
         claimant: &Claimant,
         names: &[Name],
+        origin: Origin,
         file: &mut Linked<'_>,
     ) -> Result<Option<HolderRecord>, Errno> {
         for _ in 0..TRIES {
             let record = self.record_for(claimant, names, (file.identity(), file.modified()));
             let Some(mut record) = record else { return Ok(None) };
             record.draft = Some(file.private_name().clone());
+            record.is_passed = origin == Origin::Passed;
             match self.write(&record) {
                 // An earlier file had the same number, and a time that differs by less than the file system keeps. Never
                 // a later time: some programs take files from the future for stale.
@@ -346,6 +398,95 @@ impl HolderRecords {
         self.directory().is_some_and(|handle| {
             unlinkat(handle, record.entry.as_str(), UnlinkatFlags::NoRemoveDir).is_ok()
         })
+    }
+
+    /// The same by one of the lock's names, if there is such a record.
+    pub(crate) fn forget_file(&self, directory: Identity, name: &Name, lock: WrittenFile) {
+        if let Ok(Some(record)) = self.record_named(directory, name, lock) {
+            self.forget(&record);
+        }
+    }
+
+    /// Notes from which files a recorded lock is going to be passed, before the first of its names is.
+    pub(crate) fn begin_pass(
+        &self,
+        receiver: &HolderRecord,
+        givers: &[WrittenFile],
+    ) -> Result<(), Errno> {
+        let lock = WrittenFile { file: receiver.file, written: receiver.written };
+        let (handle, entry) = self.directory().zip(lock.entry(FROM)).ok_or(Errno::ENOENT)?;
+        let text: Vec<String> = givers.iter().map(|it| it.to_text()).collect();
+        let write = || symlinkat(text.join("/").as_str(), handle, entry.as_str());
+        match write() {
+            // Of a file that is gone: the record of this one is new.
+            Err(Errno::EEXIST) => {
+                unlinkat(handle, entry.as_str(), UnlinkatFlags::NoRemoveDir)?;
+                write()
+            }
+            outcome => outcome,
+        }
+    }
+
+    /// The giver's files, as long as the lock of this record is being passed to its holder.
+    ///
+    /// # Errors
+    /// It is not known whether it is.
+    pub(crate) fn givers_of(
+        &self,
+        receiver: &HolderRecord,
+    ) -> Result<Option<Vec<WrittenFile>>, Errno> {
+        let lock = WrittenFile { file: receiver.file, written: receiver.written };
+        let Some((handle, entry)) = self.directory().zip(lock.entry(FROM)) else { return Ok(None) };
+        match readlinkat(handle, entry.as_str()) {
+            Ok(text) => {
+                let text = text.to_str().unwrap_or_default();
+                let givers = text.split('/').filter_map(|it| WrittenFile::from_text(it, ':'));
+                Ok(Some(givers.collect()))
+            }
+            Err(Errno::ENOENT | Errno::EINVAL) => Ok(None),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// The lock is not being passed any more.
+    pub(crate) fn end_pass(&self, receiver: WrittenFile) -> Result<(), Errno> {
+        let Some((handle, entry)) = self.directory().zip(receiver.entry(FROM)) else {
+            return Ok(());
+        };
+        match unlinkat(handle, entry.as_str(), UnlinkatFlags::NoRemoveDir) {
+            Err(Errno::ENOENT) => Ok(()),
+            outcome => outcome,
+        }
+    }
+
+    /// The links of this lock directory that a PASS has left, each with the record of the receiver's lock. Without that, it
+    /// may be of any directory.
+    pub(crate) fn unfinished(&self, most: usize) -> Vec<(Name, Option<HolderRecord>)> {
+        let Some((handle, mut listing)) = self.directory().zip(self.listing()) else {
+            return Vec::new();
+        };
+        let record = |entry: &Name| {
+            let lock = entry.as_str().strip_prefix(FROM)?.strip_prefix('.')?;
+            let held = WrittenFile::from_text(lock, '.')?.entry(HELD)?;
+            let record = readlinkat(handle, held.as_str()).ok();
+            Some((entry.clone(), record.and_then(|text| parsed(held, &text))))
+        };
+        let names = listing.iter().map_while(Result::ok);
+        let names = names.filter_map(|entry| Name::new(entry.file_name().to_str().ok()?));
+        let links = names.filter_map(|entry| record(&entry));
+        let is_ours =
+            |record: &Option<HolderRecord>| !record.as_ref().is_some_and(|it| self.is_anothers(it));
+        links.filter(|(_, record)| is_ours(record)).take(most).collect()
+    }
+
+    /// Removes such a link if there is still no record to it. Returns whether it is gone.
+    pub(crate) fn forget_orphan(&self, entry: &Name) -> bool {
+        let is_orphan =
+            |(it, record): &(Name, Option<HolderRecord>)| it == entry && record.is_none();
+        self.unfinished(usize::MAX).iter().any(is_orphan)
+            && self.directory().is_some_and(|handle| {
+                unlinkat(handle, entry.as_str(), UnlinkatFlags::NoRemoveDir).is_ok()
+            })
     }
 
     /// The records of locks of this directory that are gone; at most `most` records are read. Young ones are left out.
@@ -412,9 +553,17 @@ impl HolderRecords {
         name: &Name,
         (file, at): (Identity, SystemTime),
     ) -> Result<Option<HolderRecord>, Errno> {
+        self.record_named(directory, name, WrittenFile::written_at(file, at))
+    }
+
+    fn record_named(
+        &self,
+        directory: Identity,
+        name: &Name,
+        WrittenFile { file, written }: WrittenFile,
+    ) -> Result<Option<HolderRecord>, Errno> {
         let Some(handle) = self.directory() else { return Ok(None) };
-        for entry in entry_of(file, nanoseconds(at)).into_iter().chain(earlier_entries(name, file))
-        {
+        for entry in entry_of(file, written).into_iter().chain(earlier_entries(name, file)) {
             let text = match readlinkat(handle, entry.as_str()) {
                 Err(
                     Errno::ENOENT
@@ -426,7 +575,8 @@ impl HolderRecords {
                 text => text?,
             };
             let is_it = |it: &HolderRecord| {
-                let is_of_the_file = it.file == file && it.is_of(at) && it.directory == directory;
+                let is_of_the_file =
+                    it.file == file && it.written == written && it.directory == directory;
                 is_of_the_file && it.names.contains(name)
             };
             if let Some(record) = parsed(entry, &text).filter(is_it) {
@@ -469,7 +619,8 @@ mod tests {
             written: 44,
             directory: LOCKS,
             names: ["LCK..a", "LCK..b c"].into_iter().filter_map(Name::new).collect(),
-            draft: (start == Start::Unknown).then(|| Name::new("lfpd.7.x.tmp")).flatten(),
+            draft: (!matches!(start, Start::At(_))).then(|| Name::new("lfpd.7.x.tmp")).flatten(),
+            is_passed: start == Start::Unknown,
         }
     }
 
@@ -510,7 +661,9 @@ mod tests {
         }
 
         fn remember(&self, who: &Claimant, file: &mut Linked<'_>) -> Result<bool, Errno> {
-            self.state.remember(who, &self.names, file).map(|record| record.is_some())
+            self.state
+                .remember(who, &self.names, Origin::Taken, file)
+                .map(|record| record.is_some())
         }
 
         /// The record of a lock file under its first name.
@@ -708,7 +861,11 @@ mod tests {
         let other = [Name::new("LCK..c").unwrap()];
         let mut file = ground.draft();
         assert!(
-            ground.state.remember(&claimant(Pid::this()), &other, &mut file).unwrap().is_some()
+            ground
+                .state
+                .remember(&claimant(Pid::this()), &other, Origin::Taken, &mut file)
+                .unwrap()
+                .is_some()
         );
         assert_eq!((count(), ground.state.count_of(None, 100)), (2, 0));
     }
@@ -775,7 +932,8 @@ mod tests {
         let ground = Ground::new();
         let (mut file, own) = (ground.draft(), ground.own.directory.identity());
         let state = HolderRecords::open(Path::new("/nonexistent/state"), own).unwrap();
-        let remembered = state.remember(&claimant(Pid::this()), &ground.names, &mut file);
+        let remembered =
+            state.remember(&claimant(Pid::this()), &ground.names, Origin::Taken, &mut file);
         assert_eq!(remembered, Ok(None));
         let written = (file.identity(), file.modified());
         assert_eq!(state.of_file(own, &ground.names[0], written), Ok(None));

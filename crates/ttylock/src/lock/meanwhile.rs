@@ -13,8 +13,8 @@ pub(crate) enum Before {
     Confirm,
     /// All names of a lock but the first have been passed.
     Decision,
-    /// A name has been given back, and the next one is going to be.
-    NextName,
+    /// All names of a lock have been passed, and the link to the giver's file is going to be removed.
+    End,
 }
 
 type Event = Box<dyn FnOnce()>;

@@ -9,7 +9,7 @@ use pidlockfile::Pid;
 use pidlockfile::process::{Machine, ProcessIdentity};
 
 use super::backoff::Backoff;
-use super::directories::{Directories, Place};
+use super::directories::Directories;
 use super::flock_guards::{FlockGuards, Kept};
 use super::watched::Watched;
 use super::{Answer, Cause, Event, Pass, Request, Stop};
@@ -28,12 +28,15 @@ mod classify;
 mod daemon;
 mod handover;
 mod pass;
+mod passing;
 mod release;
 mod resolve;
 mod state;
 mod survey;
 mod take;
 
+#[cfg(test)]
+mod pass_tests;
 #[cfg(test)]
 mod taking_tests;
 #[cfg(test)]
@@ -277,11 +280,15 @@ impl Table {
 
     /// Removes what killed processes have left while they wrote a lock. For the end of a session: a daemon does this when
     /// it starts.
-    pub fn sweep(&self) {
-        let own = self.state.opened().map(|open| &open.own);
+    pub fn sweep(&mut self) {
+        if self.state.opened().is_none() {
+            return;
+        }
+        let Ok(open) = self.state.open() else { return };
         // Any user may fill it.
-        let is_swept = |own: &&Place| own.may_hold_beginning(TEMPORARY) && !own.is_crowded();
-        own.filter(is_swept).into_iter().for_each(daemon::sweep);
+        if open.own.may_hold_beginning(TEMPORARY) && !open.own.is_crowded() {
+            daemon::sweep(&mut self.state, &open.own);
+        }
     }
 
     /// Removes the locks of a process of this number that has ended, even if another process has the number by now. Call it

@@ -10,7 +10,7 @@ use pidlockfile::{Age, Attempt, Entry, Found, Judged, Name, Obstacle, Occupant, 
 use super::state::{State, TEMPORARY};
 use super::{ATTEMPTS, handover};
 use crate::dialects::content::Content;
-use crate::lock::directories::{LockFile, Place, Role};
+use crate::lock::directories::{LockFile, Place};
 use crate::lock::flock::{self, Entitled, FlockHolder, Flocker};
 use crate::lock::holder_records::HolderRecord;
 #[cfg(test)]
@@ -112,11 +112,8 @@ impl State {
 
     /// The same of a lock that was read.
     pub(super) fn examine_lock(&mut self, file: LockFile<'_>, lock: Lock) -> Classification {
+        let Some(lock) = handover::settled(self, file, lock)? else { return Ok(None) };
         let (mut lock, _) = self.classify(lock)?;
-        // Until one process has a lock that is being passed completely, none of its files is removed.
-        if file.place.role == Role::Written && !handover::settle(self, file, None) {
-            return Err(self.contended(file.place, Some(lock.judged.status())));
-        }
         // Our own `flock(2)` must not count as that of another process.
         self.guards.let_go(lock.judged.identity());
         self.hold(file, &mut lock.judged, self.backoff.decides())?;

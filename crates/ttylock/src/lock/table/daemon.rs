@@ -39,8 +39,11 @@ pub(super) fn start(state: &mut State, limit: usize) -> Result<(), Stop> {
     if let Ok(Some(gate)) = state.records.gate() {
         gate.make_ready();
     }
-    handover::settle_all(state, own);
-    sweep(own);
+    // What processes have left that were killed while they made a file of the gate.
+    if let Some(directory) = state.records.directory() {
+        let _ = directory.sweep("gate", SystemTime::now());
+    }
+    sweep(state, own);
     sweep_records(state, own);
     match Flocks::read_by_a_thread() {
         Ok(flocks) => state.flocks = flocks,
@@ -53,14 +56,24 @@ pub(super) fn start(state: &mut State, limit: usize) -> Result<(), Stop> {
     Ok(())
 }
 
-/// Removes drafts of processes that were killed while they wrote a lock.
-pub(super) fn sweep(own: &Place) {
-    let _ = own.directory.sweep(TEMPORARY, SystemTime::now());
+/// Removes drafts of processes that were killed while they wrote a lock. A PASS needs its own until it is settled.
+pub(super) fn sweep(state: &mut State, own: &Place) {
+    if !handover::settle_all(state, own) {
+        return;
+    }
+    let Ok(_inside @ (Entry::Inside(_) | Entry::NoGate)) = own.directory.try_enter() else {
+        return;
+    };
+    if state.records.unfinished(1).is_empty() {
+        let _ = own.directory.sweep(TEMPORARY, SystemTime::now());
+    }
 }
 
 /// See [`super::Table::forget_missing`].
 pub(super) fn forget_missing(state: &mut State) -> usize {
-    state.open().map_or(0, |open| sweep_records(state, &open.own))
+    let Ok(open) = state.open() else { return 0 };
+    handover::settle_all(state, &open.own);
+    sweep_records(state, &open.own)
 }
 
 /// Removes the records that killed processes have left, and those of locks that other programs have removed. Returns how
@@ -83,24 +96,37 @@ fn watch_all(own: &Place, state: &mut State) {
     state.watched = Watched::up_to(WATCHED_FILES);
     for name in own.lock_names() {
         let file = own.file(&name);
-        // Our flock(2) would prevent a process that passes the lock from finishing.
-        let whole = handover::settle(state, file, None);
         match state.examine(file) {
             Err(Busy::Held(who)) => {
-                let Ok(Some(lock)) = state.read(file) else { continue };
-                // The user of a lock by our own record, or else the owner of the file, whichever process it names.
-                let noted = lock.record.as_ref().and_then(|it| it.uid);
-                state.watched.add(&name, &who, noted.or(Some(lock.judged.owner())));
-                if whole && !state.is_elsewhere(&who) {
+                let Some(lock) = watch(state, file, &who) else { continue };
+                if !state.is_elsewhere(&who) {
                     keep_of_earlier(state, file, &lock, &who);
+                }
+            }
+            // Another process is at it. As long as it passes the lock, our flock(2) would prevent that.
+            Err(Busy::NotYet(_) | Busy::Changing(_) | Busy::Shut) => {
+                let lock = state.read(file).ok().flatten();
+                let classified = lock.map(|lock| state.classify(lock));
+                if let Some(Err(Busy::Held(who))) = classified {
+                    watch(state, file, &who);
                 }
             }
             Ok(Some((lock, stale @ (Stale::Gone(_) | Stale::Reused(_))))) => {
                 state.remove(file, lock, stale);
             }
-            Ok(Some((_, Stale::Unreadable)) | None) | Err(_) => {}
+            Ok(Some((_, Stale::Unreadable)) | None)
+            | Err(Busy::BeingWritten | Busy::Obstacle(_)) => {}
         }
     }
+}
+
+/// Watches for the end of a lock's holder. Returns the lock.
+fn watch(state: &mut State, file: LockFile<'_>, who: &ProcessIdentity) -> Option<Lock> {
+    let lock = state.read(file).ok()??;
+    // The user of a lock by our own record, or else the owner of the file, whichever process it names.
+    let noted = lock.record.as_ref().and_then(|it| it.uid);
+    state.watched.add(file.name, who, noted.or(Some(lock.judged.owner())));
+    Some(lock)
 }
 
 /// Keeps a lock of a living holder of our pid namespace open that an earlier daemon has written. A lock of another

@@ -1,23 +1,30 @@
-//! Passes a lock from one process to another, without a moment in which it is free.
+//! Passes a lock from one process to another, without a moment in which it is free: the receiver's file and record, the link
+//! to the giver's file, the names, the first one last. `handover.rs` has what happens if this is not finished.
 
 use pidlockfile::process::{self, Fate, lives};
-use pidlockfile::{Attempt, Linked, Name, NewFile, Pid};
+use pidlockfile::{Attempt, Linked, Name, Pid};
 
 use super::classify::{Busy, LastLook, Lock};
 use super::daemon::most_kept;
-use super::handover::Written;
+use super::handover::Handover;
 use super::state::{State, claim};
 use super::take::{self, Taken};
-use super::{ATTEMPTS, Stop, handover, resolve};
+use super::{Stop, handover, resolve};
 use crate::device::node::ResolvedDevice;
 use crate::lock::directories::{LockFile, Place};
 use crate::lock::flock::FlockHolder;
-use crate::lock::holder_records::Claimant;
+use crate::lock::holder_records::{Claimant, Origin, WrittenFile};
 #[cfg(test)]
 use crate::lock::meanwhile::{self, Before};
 use crate::lock::{Pass, Weight};
 
-/// PASS: names, files of the giver, note, files of the receiver, record. Returns the real name of the device.
+/// A file of the giver, and the names that lead to it.
+struct Given {
+    names: Vec<Name>,
+    lock: Lock,
+}
+
+/// PASS: names, and the steps in the gate. Returns the real name of the device.
 pub(super) fn pass(
     state: &mut State,
     pass: &Pass,
@@ -28,44 +35,78 @@ pub(super) fn pass(
     let mut receiver = Claimant::of(&mut state.machine, *to);
     // Another process may have had the receiver's number when its user was looked up.
     receiver.uid = receiver.uid.filter(|_| !state.machine.has_ended(&receiver.who));
-    let gone = [*to, *from].into_iter().find(|pid| !lives(*pid));
-    if let Some(gone) = gone {
-        let device = device.as_str();
-        state.say(Weight::Info, format!("{device} cannot be passed: pid {gone} is gone"));
-        return Err(if gone == *to { Stop::Denied } else { Stop::Busy(None) });
-    }
-    let (resolved, mut lock_names) = resolve::with_lock_names(state, device, resolved)?;
-    for name in state.names_written(own, &lock_names.written, *from) {
-        lock_names.write_too(name);
-    }
-    handover::settle_each(state, own, &lock_names.written, None)?;
-    let held = held(state, own, &lock_names.written, pass)?;
-    let giver = Claimant::of(&mut state.machine, *from);
-    let begun = handover::begin(state, pass, &giver, &held)?;
-    let mut passed = Vec::with_capacity(held.len());
-    if let Err(stop) = pass_all(state, own, &held, pass, &receiver, &mut passed) {
-        handover::call_off(state, own, begun, &passed);
-        return Err(stop);
-    }
-    handover::end(state, begun);
-    let most = most_kept(Some(&resolved));
-    for file in passed {
-        state.watched.forget(&file.names, *from);
-        state.keep(file, &receiver, most);
-    }
+    let (resolved, lock_names) = resolve::with_lock_names(state, device, resolved)?;
+    // A written name to which no link leads any more is passed as well, in the giver's order.
+    let mut names = state.names_written(own, &lock_names.written, *from);
+    let further = lock_names.written.iter().filter(|it| !names.contains(it)).cloned();
+    names.extend(further.collect::<Vec<_>>());
+    let Some(first) = names.first().map(|name| own.file(name)) else {
+        return Err(Stop::Busy(None));
+    };
+    let steps = |state: &mut State| pass_written(state, own, &names, pass, &receiver);
+    let passed = state.in_the_gate(first, steps);
+    let passed = passed.unwrap_or_else(|busy| Err(state.busy(first, busy)))?;
+    state.watched.forget(&passed.names, *from);
+    state.keep(passed, &receiver, most_kept(Some(&resolved)));
     let device = resolved.real();
     state.say(Weight::Info, format!("passed {device} from pid {from} to pid {to}"));
     Ok(device.to_owned())
 }
 
-/// The files that are going to be passed: all are examined before one is changed. A written name to which no link
-/// leads any more is passed as well.
-fn held(state: &mut State, own: &Place, names: &[Name], pass: &Pass) -> Result<Vec<Written>, Stop> {
-    let mut held = Vec::with_capacity(names.len());
+/// The steps in the gate: all files are examined and held before one name is changed.
+fn pass_written(
+    state: &mut State,
+    own: &Place,
+    names: &[Name],
+    pass: &Pass,
+    receiver: &Claimant,
+) -> Result<Taken, Stop> {
+    let Pass { from, to, .. } = pass;
+    // A lock of an ended giver may be half removed.
+    refuse_ended(state, pass, &[*to, *from])?;
+    let mut given = held(state, own, names, pass)?;
+    for Given { names, lock } in &mut given {
+        let Some(file) = names.first().map(|name| own.file(name)) else { continue };
+        if let Some(kept) = state.guards.lend(lock.judged.identity()) {
+            lock.judged.hold_by(kept);
+        }
+        hold(state, file, lock, *from).map_err(|busy| state.busy(file, busy))?;
+    }
+    let is_given = |name: &&Name| given.iter().any(|it| it.names.contains(name));
+    let existing: Vec<Name> = names.iter().filter(is_given).cloned().collect();
+    let further = names.iter().filter(|it| !existing.contains(it));
+    let all: Vec<Name> = existing.iter().chain(further).cloned().collect();
+    let content = state.layout.dialect.content.write(*to);
+    let claim = claim(&content);
+    let linked = own.directory.linked(&claim).map_err(|error| state.cannot_write(&error))?;
+    match own.has_links() {
+        true => pass_each(state, own, (&existing, &all), given, (pass, receiver), linked),
+        false => pass_alone(state, own, &all, given, receiver, linked),
+    }
+}
+
+fn refuse_ended(state: &mut State, pass: &Pass, pids: &[Pid]) -> Result<(), Stop> {
+    let Some(gone) = pids.iter().find(|pid| !lives(**pid)) else { return Ok(()) };
+    let device = pass.device.as_str();
+    state.say(Weight::Info, format!("{device} cannot be passed: pid {gone} is gone"));
+    Err(if *gone == pass.to { Stop::Denied } else { Stop::Busy(None) })
+}
+
+/// The files of the giver, with its names in their order.
+fn held(state: &mut State, own: &Place, names: &[Name], pass: &Pass) -> Result<Vec<Given>, Stop> {
+    let mut held: Vec<Given> = Vec::new();
     for name in names {
-        if let Some(Lock { judged, .. }) = passable(state, own.file(name), pass)? {
-            let (file, at) = (judged.identity(), judged.modified());
-            held.push(Written { name: name.clone(), file, at });
+        let file = own.file(name);
+        let lock = match handover::read(state, file) {
+            Ok(None) => continue,
+            Ok(Some(lock)) => refuse_foreign(state, file, lock, pass)?,
+            Err(busy @ (Busy::NotYet(_) | Busy::Shut)) => return Err(state.busy(file, busy)),
+            Err(_) => return Err(state.busy(file, Busy::Changing(None))),
+        };
+        let is_it = |it: &&mut Given| it.lock.judged.identity() == lock.judged.identity();
+        match held.iter_mut().find(is_it) {
+            Some(given) => given.names.push(name.clone()),
+            None => held.push(Given { names: vec![name.clone()], lock }),
         }
     }
     if held.is_empty() {
@@ -74,78 +115,6 @@ fn held(state: &mut State, own: &Place, names: &[Name], pass: &Pass) -> Result<V
         return Err(Stop::Busy(None));
     }
     Ok(held)
-}
-
-/// Passes all names, the first one last. If that fails, the caller must give back those that were passed.
-fn pass_all(
-    state: &mut State,
-    own: &Place,
-    held: &[Written],
-    pass: &Pass,
-    receiver: &Claimant,
-    passed: &mut Vec<Taken>,
-) -> Result<(), Stop> {
-    let content = state.layout.dialect.content.write(pass.to);
-    let (claim, names) = (claim(&content), names_of(held));
-    let of_one_file = if own.has_links() { names.len() } else { 1 };
-    for part in names.chunks(of_one_file).rev() {
-        pass_file(state, own, (part, &names), &claim, (pass, receiver), passed)?;
-    }
-    match passed.iter().find_map(|file| take::lost_name(own, file)) {
-        Some(lost) => Err(state.stop_contended(own.file(lost), None)),
-        None => Ok(()),
-    }
-}
-
-fn names_of(held: &[Written]) -> Vec<Name> {
-    held.iter().map(|file| file.name.clone()).collect()
-}
-
-/// Writes a file of the receiver, records it, and gives it these names of the lock, the first one last.
-fn pass_file(
-    state: &mut State,
-    own: &Place,
-    (names, all): (&[Name], &[Name]),
-    claim: &NewFile<'_>,
-    (pass, receiver): (&Pass, &Claimant),
-    passed: &mut Vec<Taken>,
-) -> Result<(), Stop> {
-    let linked = own.directory.linked(claim);
-    let mut linked = linked.map_err(|error| state.cannot_write(&error))?;
-    let record = take::remember(state, receiver, all, &mut linked)?;
-    let mut given = Vec::with_capacity(names.len());
-    let outcome = names.iter().skip(1).chain(names.first()).try_for_each(|name| {
-        #[cfg(test)]
-        if all.first() == Some(name) {
-            meanwhile::comes(Before::Decision);
-        }
-        pass_one(state, own.file(name), pass, &mut linked)?;
-        given.push(name.clone());
-        Ok(())
-    });
-    let published = linked.finish();
-    match (given.is_empty(), record) {
-        (true, record) => {
-            record.as_ref().map(|it| state.records.forget(it));
-            published.close();
-        }
-        (false, record) => {
-            // In the order of the names.
-            given.rotate_right(usize::from(outcome.is_ok()));
-            passed.push(Taken { names: given, published, record });
-        }
-    }
-    outcome
-}
-
-/// A lock file that the giver holds, or that the receiver already holds after an interrupted hand-over; `None` if
-/// the name was not written.
-fn passable(state: &mut State, file: LockFile<'_>, pass: &Pass) -> Result<Option<Lock>, Stop> {
-    match state.read(file) {
-        Ok(None) => Ok(None),
-        Ok(Some(lock)) => refuse_foreign(state, file, lock, pass).map(Some),
-        Err(_) => Err(state.busy(file, Busy::Changing(None))),
-    }
 }
 
 /// Refuses a lock file that is of another process than these two, even if that has the same number elsewhere.
@@ -164,40 +133,136 @@ fn refuse_foreign(
     if is_its_own { Ok(lock) } else { Err(state.busy(file, Busy::Held(who))) }
 }
 
+/// Exchanges the giver's names, the first one last; then the receiver gets the further names of the device.
+fn pass_each(
+    state: &mut State,
+    own: &Place,
+    (existing, all): (&[Name], &[Name]),
+    mut given: Vec<Given>,
+    (pass, receiver): (&Pass, &Claimant),
+    mut linked: Linked<'_>,
+) -> Result<Taken, Stop> {
+    let record = take::remember(state, receiver, all, Origin::Passed, &mut linked)?;
+    let givers = given.iter().map(|it| WrittenFile::of(&it.lock.judged.status())).collect();
+    let handover = Handover {
+        receiver: WrittenFile::written_at(linked.identity(), linked.modified()),
+        givers,
+        names: all.to_vec(),
+        draft: linked.private_name().clone(),
+    };
+    if let Some(record) = &record {
+        if let Err(errno) = state.records.begin_pass(record, &handover.givers) {
+            state.records.forget(record);
+            let text = format!("{} cannot be passed: {}", own.path.display(), errno.desc());
+            state.say(Weight::Warning, text);
+            return Err(Stop::Denied);
+        }
+    }
+    let numbered = existing.iter().enumerate();
+    let outcome = numbered.clone().skip(1).chain(numbered.take(1)).try_for_each(|(at, name)| {
+        if at == 0 {
+            #[cfg(test)]
+            meanwhile::comes(Before::Decision);
+            // Its lock is stale by now.
+            refuse_ended(state, pass, &[pass.from])?;
+        }
+        let it = given.iter_mut().find(|it| it.names.contains(name));
+        it.map_or(Ok(()), |it| pass_one(state, own.file(name), it, &linked, at))
+    });
+    if let Err(stop) = outcome {
+        call_off(state, own, &handover, linked);
+        return Err(stop);
+    }
+    let mut names = existing.to_vec();
+    let further = all.iter().filter(|name| !existing.contains(name));
+    names.extend(further.filter(|name| linked.publish(name) == Ok(true)).cloned());
+    #[cfg(test)]
+    meanwhile::comes(Before::End);
+    if let Err(why) = handover::finish(state, own, &handover, true) {
+        state.say(Weight::Notice, format!("left a part of a PASS behind: {why}"));
+    }
+    for Given { names, lock } in &given {
+        state.guards.forget(lock.judged.identity(), names);
+    }
+    let mut passed = Taken { names, published: linked.finish(), record };
+    if let Some(lost) = take::lost_name(own, &passed).cloned() {
+        // Another program has removed it. The receiver keeps the others.
+        let file = passed.published.identity;
+        passed.names.retain(|name| own.may_lead_to(name, file));
+        if passed.names.is_empty() {
+            passed.record.as_ref().map(|it| state.records.forget(it));
+            passed.published.close();
+            return Err(state.stop_contended(own.file(&lost), None));
+        }
+    }
+    Ok(passed)
+}
+
+/// What has one name changes places with a link to the receiver's file.
 fn pass_one(
     state: &mut State,
     file: LockFile<'_>,
-    pass: &Pass,
-    linked: &mut Linked<'_>,
+    given: &mut Given,
+    linked: &Linked<'_>,
+    number: usize,
 ) -> Result<(), Stop> {
-    let LockFile { place, name } = file;
-    for _ in 0..ATTEMPTS {
-        // Another process has removed the file meanwhile: then none is passed.
-        let Some(mut lock) = passable(state, file, pass)? else { break };
-        let seen = lock.judged.status();
-        state.enter(file, &mut lock.judged).map_err(|busy| state.busy(file, busy))?;
-        // It may be protected by our `flock(2)`.
-        if let Some(kept) = state.guards.lend(seen.identity) {
-            lock.judged.hold_by(kept);
-        }
-        hold(state, file, &mut lock, pass.from).map_err(|busy| state.busy(file, busy))?;
-        let last = LastLook::of(&lock.judged, lock.record);
-        let broken = match place.has_links() {
-            true => linked.replace(name, lock.judged),
-            false => linked.replace_alone(name, lock.judged),
-        };
-        state.forget_if_nameless(last);
-        match broken {
-            Ok(Attempt::Done(())) => {
-                state.guards.forget(seen.identity, std::slice::from_ref(name));
-                return Ok(());
-            }
-            Ok(Attempt::Changed) => {}
-            Ok(Attempt::Contended) => return Err(state.stop_contended(file, Some(seen))),
-            Err(error) => return Err(state.cannot_write(&error)),
-        }
+    let seen = given.lock.judged.status();
+    match linked.exchange(file.name, &mut given.lock.judged, number) {
+        Ok(Attempt::Done(())) => Ok(()),
+        Ok(Attempt::Changed) => Err(state.busy(file, Busy::Changing(None))),
+        Ok(Attempt::Contended) => Err(state.stop_contended(file, Some(seen))),
+        Err(error) => Err(state.cannot_write(&error)),
     }
-    Err(state.busy(file, Busy::Changing(None)))
+}
+
+/// All names become the giver's again. If that fails now, whoever finds the link does it.
+fn call_off(state: &mut State, own: &Place, handover: &Handover, linked: Linked<'_>) {
+    let receivers = linked.held(state.passage.as_ref()).map_err(|error| error.to_string());
+    let mended = receivers.and_then(|it| handover::mend(state, own, handover, Some(it)));
+    if let Err(why) = mended {
+        linked.leave();
+        let text = format!("a lock in {} is still half passed: {why}", own.path.display());
+        state.say(Weight::Warning, text);
+    }
+}
+
+/// Where a file has one name at most: nothing can be left half-way.
+fn pass_alone(
+    state: &mut State,
+    own: &Place,
+    all: &[Name],
+    given: Vec<Given>,
+    receiver: &Claimant,
+    mut linked: Linked<'_>,
+) -> Result<Taken, Stop> {
+    let [Given { names, lock }] = <[Given; 1]>::try_from(given).map_err(|given| {
+        let text = format!(
+            "{} cannot be passed: it has {} files, as there are no hard links",
+            own.path.display(),
+            given.len()
+        );
+        state.say(Weight::Warning, text);
+        Stop::Denied
+    })?;
+    let Some(name) = names.first() else { return Err(Stop::Busy(None)) };
+    let record = take::remember(state, receiver, all, Origin::Taken, &mut linked)?;
+    #[cfg(test)]
+    meanwhile::comes(Before::Decision);
+    let (file, seen) = (own.file(name), lock.judged.status());
+    let last = LastLook::of(&lock.judged, lock.record);
+    let replaced = linked.replace_alone(name, lock.judged);
+    state.forget_if_nameless(last);
+    let stop = match replaced {
+        Ok(Attempt::Done(())) => {
+            state.guards.forget(seen.identity, &names);
+            return Ok(Taken { names, published: linked.finish(), record });
+        }
+        Ok(Attempt::Changed) => state.busy(file, Busy::Changing(None)),
+        Ok(Attempt::Contended) => state.stop_contended(file, Some(seen)),
+        Err(error) => state.cannot_write(&error),
+    };
+    record.as_ref().map(|it| state.records.forget(it));
+    Err(stop)
 }
 
 /// Holds a lock of the giver. A lock without a record is held by `flock(2)` for as long as its program lives: by the giver

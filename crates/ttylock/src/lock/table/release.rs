@@ -60,7 +60,6 @@ pub(super) fn release(state: &mut State, request: &Request) -> Result<String, St
     for name in written {
         lock_names.write_too(name);
     }
-    handover::settle_each(state, own, &lock_names.written, Some(pid))?;
     // In the reverse order of taking: a process that meets the first name still finds it held.
     let written = lock_names.written.iter().rev().map(|name| own.file(name));
     let mut vacant = Vec::new();
@@ -129,11 +128,7 @@ fn release_first(
     first: LockFile<'_>,
     pid: Pid,
 ) -> Option<(Released, Vec<Name>)> {
-    if !handover::settle_note(state, first, first.name, Some(pid)) {
-        // It is reported when all names of the device have been tried.
-        return None;
-    }
-    let lock = state.read(first).ok()??;
+    let lock = handover::read(state, first).ok()??;
     let names = lock.record.as_ref().filter(|_| is_own(state, &lock, pid))?.names.clone();
     let released = release_read(state, first, Some(lock), pid)?;
     Some((released, names))
@@ -169,10 +164,12 @@ fn release_read(
     let mut all_gone = Vec::new();
     let mut is_contended = false;
     for _ in 0..ATTEMPTS {
-        let lock = match read.take().map_or_else(|| state.read(file), |lock| Ok(Some(lock))) {
+        let lock = read.take().map_or_else(|| handover::read(state, file), |lock| Ok(Some(lock)));
+        let lock = match lock {
             Ok(Some(lock)) => lock,
             Ok(None) if all_gone.is_empty() => return None,
             Ok(None) => return Some(Released { is_own: true, removal: Ok(()), gone: all_gone }),
+            Err(Busy::NotYet(cause)) => return Some(Released::stays(false, Stop::NotYet(cause))),
             Err(_) => return Some(Released::stays(false, Stop::Busy(None))),
         };
         let is_own = is_own(state, &lock, pid);
@@ -210,6 +207,8 @@ fn release_read(
                 }
             }
             Ok(Attempt::Changed) => {}
+            Ok(Attempt::Contended)
+                if handover::settle_names(state, file.place, &names) == Ok(true) => {}
             Ok(Attempt::Contended) if !is_contended && state.backoff.decides() && is_living() => {
                 is_contended = true;
             }

@@ -12,12 +12,12 @@ use pidlockfile::{
 use super::classify::{Busy, LastLook, Lock, Stale, counts_as_lock};
 use super::daemon::most_kept;
 use super::state::{State, TEMPORARY, claim};
-use super::{ATTEMPTS, Checked, Stop, daemon, handover, resolve};
+use super::{ATTEMPTS, Checked, Stop, daemon, resolve};
 use crate::device::node::{Node, ResolvedDevice};
 use crate::limits::LOCKS_OF_A_USER;
 use crate::lock::directories::{Directories, LockFile, Place};
 use crate::lock::flock::{Completeness, FlockHolder, Shortage, Sight};
-use crate::lock::holder_records::{Applicant, Claimant, HolderRecord};
+use crate::lock::holder_records::{Applicant, Claimant, HolderRecord, Origin};
 #[cfg(test)]
 use crate::lock::meanwhile::{self, Before};
 use crate::lock::names::LockNames;
@@ -195,7 +195,7 @@ fn take_file(
     let first = own.file(others.first().unwrap_or(last));
     let linked = own.directory.linked(claim);
     let mut linked = linked.map_err(|error| not_taken(state, first, &error))?;
-    let mut record = remember(state, claimant, all, &mut linked)?;
+    let mut record = remember(state, claimant, all, Origin::Taken, &mut linked)?;
     let mut given = Vec::with_capacity(names.len());
     let outcome = names.iter().try_for_each(|name| {
         let publish = |linked: &mut Linked<'_>| match name == last {
@@ -230,9 +230,10 @@ pub(super) fn remember(
     state: &mut State,
     claimant: &Claimant,
     names: &[Name],
+    origin: Origin,
     file: &mut Linked<'_>,
 ) -> Result<Option<HolderRecord>, Stop> {
-    state.records.remember(claimant, names, file).map_err(|errno| {
+    state.records.remember(claimant, names, origin, file).map_err(|errno| {
         let (pid, why) = (claimant.who.pid, errno.desc());
         state.say(Weight::Warning, format!("refused pid {pid}: its start is not recorded: {why}"));
         Stop::Denied
@@ -320,7 +321,7 @@ fn take_one(
     for _ in 0..ATTEMPTS {
         match publish(linked) {
             Ok(true) => return Ok(()),
-            Ok(false) => handover::settle_each(state, place, [name], None)?,
+            Ok(false) => {}
             Err(error) => return Err(not_taken(state, file, &error)),
         }
         let examined = state.examine(file).map_err(|busy| state.busy(file, busy))?;

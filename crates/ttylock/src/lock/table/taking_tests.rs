@@ -3,7 +3,6 @@
 use std::cell::RefCell;
 use std::fs::{File, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
-use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Instant;
@@ -28,10 +27,10 @@ use crate::lock::{Cause, Event, Outcome, Pass, Request};
 use crate::test_processes::{Sleeper, no_process};
 
 /// A machine whose lock and state directories two pid namespaces share.
-struct Shared(tempfile::TempDir);
+pub(super) struct Shared(pub(super) tempfile::TempDir);
 
 impl Shared {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let root = tempfile::tempdir().unwrap();
         for dir in ["dev", "lock", "state"] {
             std::fs::create_dir(root.path().join(dir)).unwrap();
@@ -41,17 +40,17 @@ impl Shared {
     }
 
     /// A service in one of them, which does not see the other's processes.
-    fn here(&self) -> Table {
+    pub(super) fn here(&self) -> Table {
         let mut table = self.service();
         move_elsewhere(&mut table);
         table
     }
 
-    fn service(&self) -> Table {
+    pub(super) fn service(&self) -> Table {
         Table::new(self.layout())
     }
 
-    fn layout(&self) -> Layout {
+    pub(super) fn layout(&self) -> Layout {
         let path = |below| self.0.path().join(below);
         Layout {
             dev_dir: path("dev"),
@@ -63,7 +62,7 @@ impl Shared {
         }
     }
 
-    fn lock_file(&self) -> PathBuf {
+    pub(super) fn lock_file(&self) -> PathBuf {
         self.0.path().join("lock/LCK..ttyS0")
     }
 
@@ -77,26 +76,6 @@ impl Shared {
     fn records(&self) -> Vec<PathBuf> {
         let entries = std::fs::read_dir(self.0.path().join("state")).unwrap().flatten();
         entries.map(|it| it.path()).filter(|it| it.is_symlink()).collect()
-    }
-
-    /// The note about a hand-over of the lock.
-    fn note(&self) -> PathBuf {
-        self.0.path().join("state/pass.LCK..ttyS0")
-    }
-
-    /// Another pid namespace has passed half of a lock of two names, and cannot be seen from here. Here, the device has its
-    /// second name alone.
-    fn half_passed_elsewhere(&self) -> (Table, Request) {
-        symlink("ttyS0", self.0.path().join("dev/modem")).unwrap();
-        let dev_dir = self.0.path().join("dev-here");
-        std::fs::create_dir(&dev_dir).unwrap();
-        std::fs::write(dev_dir.join("modem"), "").unwrap();
-        let (mut elsewhere, giver) = (self.elsewhere(), Sleeper::new());
-        assert_eq!(elsewhere.lock(&request(giver.pid())).outcome(), Outcome::Done);
-        drop(kill_during_pass(elsewhere, giver.pid()));
-        let mut here = Table::new(Layout { dev_dir, ..self.layout() });
-        move_elsewhere(&mut here);
-        (here, Request { device: DeviceName::parse(b"modem").unwrap(), pid: Pid::this() })
     }
 
     /// The process that the lock names.
@@ -117,7 +96,7 @@ impl Shared {
     }
 
     /// A service in the other.
-    fn elsewhere(&self) -> Table {
+    pub(super) fn elsewhere(&self) -> Table {
         let mut table = self.here();
         move_elsewhere(&mut table);
         table
@@ -125,22 +104,22 @@ impl Shared {
 }
 
 /// From now on, it behaves as in another pid namespace that does not see all processes.
-fn move_elsewhere(table: &mut Table) {
+pub(super) fn move_elsewhere(table: &mut Table) {
     let mut here = (**table.machine().here()).clone();
     here.namespace = here.namespace.map(|namespace| namespace.wrapping_add(1));
     *table.machine() = Machine::seen_from(here);
 }
 
 /// Before the first attempt of a request, and before its last one.
-fn fresh() -> Backoff {
+pub(super) fn fresh() -> Backoff {
     Backoff::since(Instant::now())
 }
 
-fn last() -> Backoff {
+pub(super) fn last() -> Backoff {
     fresh().used_up(Instant::now())
 }
 
-fn request(pid: Pid) -> Request {
+pub(super) fn request(pid: Pid) -> Request {
     Request { device: DeviceName::parse(b"ttyS0").unwrap(), pid }
 }
 
@@ -370,7 +349,7 @@ fn stale_and_held_in(directory: &Path) -> (PathBuf, Flock<File>) {
 
 /// Ends when it is dropped. Closing the file would not be enough, because a process that another test is just starting
 /// has the descriptor as well.
-fn flocked(path: &Path) -> Flock<File> {
+pub(super) fn flocked(path: &Path) -> Flock<File> {
     Flock::lock(File::open(path).unwrap(), FlockArg::LockExclusive).unwrap()
 }
 
@@ -637,171 +616,6 @@ fn without_its_gate_a_service_says_busy(#[values(true, false)] is_daemon: bool) 
     std::fs::remove_dir(shared.gate()).unwrap();
     assert_eq!(table.unlock(&own).outcome(), Outcome::Done);
     shared.assert_nothing_is_left();
-}
-
-/// A process that was killed during a PASS has left its note, and another process is at it. That is in the way of the
-/// receiver, and of a giver of several files: some may be half passed. It is not in the way of a later holder.
-#[rstest]
-#[case::the_giver(0, true, "", Outcome::Done)]
-#[case::the_giver_of_several_files(0, true, "/LCK..ttyS1", Outcome::Busy)]
-#[case::the_receiver(1, true, "", Outcome::Busy)]
-#[case::a_later_holder(2, true, "/LCK..ttyS1", Outcome::Done)]
-#[case::a_program_that_knows_no_records(2, false, "", Outcome::Done)]
-fn the_note_of_a_past_hand_over_stops_no_release(
-    #[case] holder: usize,
-    #[case] is_recorded: bool,
-    #[case] other_names: &str,
-    #[case] expected: Outcome,
-) {
-    let shared = Shared::new();
-    let mut table = shared.service();
-    table.state.flocks = without_flocks();
-    let processes = [Sleeper::new(), Sleeper::new(), Sleeper::new()];
-    let [giver, receiver, _] = processes.each_ref().map(Sleeper::pid);
-    let asking = request(processes[holder].pid());
-    assert_eq!(table.lock(&request(giver)).outcome(), Outcome::Done);
-    let record = std::fs::read_link(shared.record()).unwrap();
-    // No later file is this one.
-    let _passed = File::open(shared.lock_file()).unwrap();
-    if holder > 0 {
-        assert_eq!(table.unlock(&request(giver)).outcome(), Outcome::Done);
-    }
-    if holder > 0 && is_recorded {
-        assert_eq!(table.lock(&asking).outcome(), Outcome::Done);
-    } else if holder > 0 {
-        std::fs::write(shared.lock_file(), format!("{:>10}\n", asking.pid)).unwrap();
-    }
-    let note = shared.note();
-    let text = format!("to={receiver} {}{other_names}", record.to_str().unwrap());
-    std::fs::write(&note, text).unwrap();
-    let _other = flocked(&note);
-    assert_eq!(table.attempt_unlock(&asking, last()).outcome(), expected);
-    assert_eq!(shared.lock_file().exists(), expected == Outcome::Busy);
-}
-
-/// A program that knows no records has failed to pass its lock, and another process holds the lock file by `flock(2)`.
-/// The program may release its lock: only a file that names the receiver is in the way.
-#[rstest]
-#[case::nothing_was_passed(0, Outcome::Done)]
-#[case::half_of_it_was_passed(1, Outcome::Busy)]
-fn a_lock_without_a_record_can_be_released_after_a_failed_pass(
-    #[case] named: usize,
-    #[case] expected: Outcome,
-) {
-    let shared = Shared::new();
-    let mut table = shared.service();
-    table.state.flocks = without_flocks();
-    let processes = [Sleeper::new(), Sleeper::new()];
-    let [giver, receiver] = processes.each_ref().map(Sleeper::pid);
-    assert_eq!(table.lock(&request(giver)).outcome(), Outcome::Done);
-    let record = std::fs::read_link(shared.record()).unwrap();
-    assert_eq!(table.unlock(&request(giver)).outcome(), Outcome::Done);
-    let note = shared.note();
-    std::fs::write(&note, format!("to={receiver} {}", record.to_str().unwrap())).unwrap();
-    std::fs::write(shared.lock_file(), format!("{:>10}\n", processes[named].pid())).unwrap();
-    let _other = flocked(&shared.lock_file());
-    assert_eq!(table.attempt_unlock(&request(giver), last()).outcome(), expected);
-    let are_left = [shared.lock_file(), note].map(|file| file.exists());
-    assert_eq!(are_left, [expected == Outcome::Busy; 2]);
-}
-
-/// A process is killed during a PASS, before the files of the receiver are recorded. Returns the receiver.
-fn kill_during_pass(mut table: Table, from: Pid) -> Sleeper {
-    let receiver = Sleeper::new();
-    let pass = Pass { device: request(from).device, from, to: receiver.pid() };
-    meanwhile::at(Before::Decision, || panic!("killed"));
-    let pass = AssertUnwindSafe(|| table.attempt_pass(&pass, None, last()));
-    assert!(std::panic::catch_unwind(pass).is_err());
-    wait_until_let_go(&table.layout().lock_dir);
-    wait_until_let_go(&table.layout().state_dir);
-    receiver
-}
-
-/// Waits for the processes that other tests have started meanwhile: until their programs run, they have the descriptors
-/// of this process, and so its `flock(2)`.
-fn wait_until_let_go(directory: &Path) {
-    for entry in std::fs::read_dir(directory).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_file() {
-            drop(flocked(&path));
-        }
-    }
-}
-
-/// In another pid namespace, the number of the receiver means nothing. The lock is the giver's, and is given back from
-/// there, too.
-#[test]
-fn a_half_passed_lock_of_another_pid_namespace_is_not_broken() {
-    let shared = Shared::new();
-    let (mut elsewhere, mut here) = (shared.elsewhere(), shared.here());
-    let [giver, asking] = [Sleeper::new(), Sleeper::new()];
-    symlink("ttyS0", shared.0.path().join("dev/modem")).unwrap();
-    assert_eq!(elsewhere.lock(&request(giver.pid())).outcome(), Outcome::Done);
-    let second = shared.0.path().join("lock/LCK..modem");
-    let named = |file: &Path| std::fs::read_to_string(file).unwrap().trim().to_owned();
-    let receiver = kill_during_pass(elsewhere, giver.pid());
-    assert_eq!(named(&second), receiver.pid().to_string());
-    drop(receiver);
-    assert_eq!(here.lock(&request(asking.pid())).outcome(), Outcome::Busy);
-    assert_eq!(
-        (named(&second), shared.named()),
-        (giver.pid().to_string(), giver.pid().to_string())
-    );
-    drop(giver);
-    assert_eq!(here.lock(&request(asking.pid())).outcome(), Outcome::Busy);
-    assert!(!shared.note().exists());
-}
-
-/// One process is about to give a half passed lock back. Meanwhile, a program that knows no notes has taken the first
-/// name, because the receiver has ended. The release of that program leaves the other names to the giver.
-#[test]
-fn a_release_that_passes_by_a_note_leaves_the_files_of_the_giver() {
-    let shared = Shared::new();
-    symlink("ttyS0", shared.0.path().join("dev/modem")).unwrap();
-    let [giver, later, asking] = [Sleeper::new(), Sleeper::new(), Sleeper::new()];
-    let mut table = shared.service();
-    assert_eq!(table.lock(&request(giver.pid())).outcome(), Outcome::Done);
-    drop(kill_during_pass(shared.service(), giver.pid()));
-    std::fs::remove_file(shared.lock_file()).unwrap();
-    std::fs::write(shared.lock_file(), format!("{:>10}\n", later.pid())).unwrap();
-    let settling = flocked(&shared.note());
-    table.state.flocks = without_flocks();
-    let unlocked = table.attempt_unlock(&request(later.pid()), last());
-    assert_eq!((unlocked.outcome(), shared.lock_file().exists()), (Outcome::Done, false));
-    drop(settling);
-    let answer = table.attempt_lock(&request(asking.pid()), None, last());
-    assert_eq!(answer.outcome(), Outcome::Busy, "{answer:?}");
-}
-
-/// Another pid namespace knows the device only by its second name, of which there is no note. There, too, a lock that is
-/// given back is recorded before another process may break it.
-#[test]
-fn a_lock_that_is_given_back_stands_from_its_first_moment() {
-    let shared = Shared::new();
-    let (mut here, taken) = shared.half_passed_elsewhere();
-    let met = Rc::new(RefCell::new(None));
-    let note = Rc::clone(&met);
-    meanwhile::at(Before::NextName, move || {
-        *note.borrow_mut() = Some(here.attempt_lock(&taken, None, last()).outcome());
-    });
-    shared.elsewhere().unlock(&request(no_process()));
-    assert_eq!(*met.borrow(), Some(Outcome::Busy));
-}
-
-/// As long as a lock cannot be given back, another pid namespace does not break the files that were given back.
-#[test]
-fn a_lock_that_is_not_given_back_whole_is_not_broken() {
-    let shared = Shared::new();
-    let (mut here, taken) = shared.half_passed_elsewhere();
-    let mut elsewhere = shared.elsewhere();
-    let held = flocked(&shared.0.path().join("lock/LCK..modem"));
-    let listing =
-        || Flocks::answering([Some(listing_of(&held, FlockHolder::Process(Pid::this())))]);
-    (elsewhere.state.flocks, here.state.flocks) = (listing(), listing());
-    let unlocked = elsewhere.attempt_unlock(&request(no_process()), last());
-    assert_eq!(unlocked.outcome(), Outcome::Busy, "{unlocked:?}");
-    let answer = here.attempt_lock(&taken, None, last());
-    assert_eq!(answer.outcome(), Outcome::Busy, "{answer:?}");
 }
 
 /// Two services with different lock directories share the state directory. The record of the second still has the names of
@@ -1129,27 +943,4 @@ fn a_name_that_was_not_released_is_still_watched() {
     drop(holder);
     table.remove_locks_of_ended(pid);
     assert_eq!(stand(), [false; 3]);
-}
-
-/// An UNLOCK waits for a PASS, whose process is killed. The lock, which is the giver's again, is released.
-#[test]
-fn a_lock_that_was_given_back_meanwhile_is_released() {
-    let shared = Shared::new();
-    let giver = Sleeper::new();
-    let mut table = shared.service();
-    symlink("ttyS0", shared.0.path().join("dev/modem")).unwrap();
-    assert_eq!(table.lock(&request(giver.pid())).outcome(), Outcome::Done);
-    let _receiver = kill_during_pass(shared.service(), giver.pid());
-    let passing = flocked(&shared.note());
-    let mut backoff = fresh();
-    let answer = table.attempt_unlock(&request(giver.pid()), backoff);
-    assert_eq!(answer.result, Err(Stop::NotYet(Cause::Breaking)));
-    backoff.pause(Cause::Breaking, Instant::now());
-    drop(passing);
-    let answer = table.attempt_unlock(&request(giver.pid()), backoff);
-    assert_eq!(
-        (answer.outcome(), shared.lock_file().exists()),
-        (Outcome::Done, false),
-        "{answer:?}"
-    );
 }

@@ -166,6 +166,7 @@ pub(super) enum Answer {
     Is(bool),
     Found(Option<Open>),
     Record(Option<Record>),
+    Giver(Option<File>),
     From(Vec<(File, File)>),
     Entries(Vec<Entry>),
     Records(Vec<(File, Record)>),
@@ -239,6 +240,11 @@ impl<'d> Calls<'d> {
             return Err(Pause);
         }
         self.pass_the_gate().map(|_| ())
+    }
+
+    /// Whether it goes through the gate.
+    pub(super) fn is_inside(&self) -> bool {
+        self.disk.gate == Some(self.me)
     }
 
     /// This file stays open, and held, when the request is over.
@@ -334,6 +340,9 @@ impl<'d> Calls<'d> {
         }
         Record(Option<Record>) {
             record_of(disk, _me, file: File) { disk.records.get(&file).cloned() }
+        }
+        Giver(Option<File>) {
+            giver_of(disk, _me, receivers: File) { disk.from.get(&receivers).copied() }
         }
         From(Vec<(File, File)>) {
             list_from(disk, _me) { disk.from.iter().map(|(to, of)| (*to, *of)).collect() }

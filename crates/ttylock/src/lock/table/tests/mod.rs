@@ -8,7 +8,6 @@
 //! is, only its holder can release it, and afterwards nothing is left.
 
 mod disk;
-mod passing;
 mod requests;
 mod search;
 

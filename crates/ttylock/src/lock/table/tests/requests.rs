@@ -2,7 +2,7 @@
 
 use super::Fault;
 use super::disk::{Actor, Calls, Entry, File, Holder, NAMES, Open, Record, Step, Why};
-use super::passing::{Leads, Mending, Pair};
+use crate::lock::table::passing::{Leads, Mending, Pair};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
@@ -32,9 +32,6 @@ fn private(maker: Actor, number: u8) -> Entry {
 /// LOCK: the draft, its record, its names.
 pub(super) fn take(calls: &mut Calls<'_>, holder: Holder) -> Step<Outcome> {
     calls.enter()?;
-    if !settle_each(calls)? {
-        return Ok(Busy);
-    }
     let is_late = calls.fault == Fault::ARecordComesAfterTheFirstName;
     let mut file = create(calls, holder)?;
     let record = Record { holder, names: NAMES.into(), maker: calls.me };
@@ -119,7 +116,7 @@ fn take_one(calls: &mut Calls<'_>, name: u8) -> Step<bool> {
 
 /// A stale lock, which is held; `Some(None)` if it changes; `None` if it keeps others out.
 fn stale(calls: &mut Calls<'_>, name: u8) -> Step<Option<Option<Open>>> {
-    let Some(open) = calls.find(Entry::Lock(name))? else { return Ok(Some(None)) };
+    let Some(open) = find_settled(calls, name)? else { return Ok(Some(None)) };
     match classify(calls, name, open)? {
         Classification::Held => return Ok(None),
         Classification::Changed => return Ok(Some(None)),
@@ -134,6 +131,17 @@ fn stale(calls: &mut Calls<'_>, name: u8) -> Step<Option<Option<Open>>> {
         Classification::Changed => Some(None),
         Classification::Stale => Some(Some(open)),
     })
+}
+
+/// The lock of a name, after the PASS of its file, if that was not finished, is settled.
+fn find_settled(calls: &mut Calls<'_>, name: u8) -> Step<Option<Open>> {
+    let Some(open) = calls.find(Entry::Lock(name))? else { return Ok(None) };
+    if calls.fault == Fault::NobodySettles || !calls.is_inside() {
+        return Ok(Some(open));
+    }
+    let Some(giver) = calls.giver_of(open.file)? else { return Ok(Some(open)) };
+    settle(calls, open.file, giver)?;
+    calls.find(Entry::Lock(name))
 }
 
 fn hold(calls: &mut Calls<'_>, file: File) -> Step<bool> {
@@ -179,12 +187,9 @@ fn forget(calls: &mut Calls<'_>, open: Open) -> Step {
 /// UNLOCK: every lock of this process, and what is stale.
 pub(super) fn release(calls: &mut Calls<'_>, holder: Holder) -> Step<Outcome> {
     calls.enter()?;
-    if !settle_each(calls)? {
-        return Ok(Busy);
-    }
     let mut outcome = Busy;
     for name in NAMES {
-        let Some(open) = calls.find(Entry::Lock(name))? else { continue };
+        let Some(open) = find_settled(calls, name)? else { continue };
         if open.names != holder {
             if let Some(Some(open)) = stale(calls, name)? {
                 take_away(calls, name, open)?;
@@ -198,6 +203,9 @@ pub(super) fn release(calls: &mut Calls<'_>, holder: Holder) -> Step<Outcome> {
         let names = record.map_or(NAMES.to_vec(), |it| it.names);
         if calls.fault == Fault::ARecordGoesBeforeItsNames {
             calls.remove_record(open.file)?;
+        }
+        for name in names.iter().copied() {
+            find_settled(calls, name)?;
         }
         for name in names.into_iter().rev() {
             if is_still(calls, name, open)? {
@@ -221,7 +229,7 @@ fn take_away(calls: &mut Calls<'_>, name: u8, open: Open) -> Step {
 /// PASS: the receiver's file, its record, the link to the giver's file, the names, the first one last.
 pub(super) fn pass(calls: &mut Calls<'_>, from: Holder, to: Holder) -> Step<Outcome> {
     calls.enter()?;
-    if !settle_each(calls)? || !calls.lives(to)? || !calls.lives(from)? {
+    if !calls.lives(to)? || !calls.lives(from)? {
         return Ok(Busy);
     }
     let Some((giver, names)) = held(calls, from)? else { return Ok(Busy) };
@@ -255,11 +263,11 @@ pub(super) fn pass(calls: &mut Calls<'_>, from: Holder, to: Holder) -> Step<Outc
             return Ok(Busy);
         }
     }
-    calls.remove_from(receiver)?;
-    calls.remove_record(giver.file)?;
     for name in record.names.iter().filter(|it| !names.contains(it)) {
         calls.link(private(calls.me, DRAFT), Entry::Lock(*name))?;
     }
+    calls.remove_from(receiver)?;
+    calls.remove_record(giver.file)?;
     remove_private(calls, &names, calls.me)?;
     Ok(Done)
 }
@@ -268,7 +276,7 @@ pub(super) fn pass(calls: &mut Calls<'_>, from: Holder, to: Holder) -> Step<Outc
 fn held(calls: &mut Calls<'_>, from: Holder) -> Step<Option<(Open, Vec<u8>)>> {
     let mut found: Vec<(u8, Open)> = Vec::new();
     for name in NAMES {
-        let Some(open) = calls.find(Entry::Lock(name))? else { continue };
+        let Some(open) = find_settled(calls, name)? else { continue };
         if open.names != from || found.iter().any(|(_, it)| *it != open) {
             return Ok(None);
         }

@@ -1,0 +1,307 @@
+//! A PASS whose process is killed between two names, and whoever comes then.
+
+use std::fs::read_dir;
+use std::os::unix::fs::symlink;
+use std::panic::AssertUnwindSafe;
+use std::path::{Path, PathBuf};
+
+use pidlockfile::Pid;
+use rstest::rstest;
+use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
+
+use super::taking_tests::{Shared, flocked, last, request};
+use super::{Answer, Table};
+use crate::device::name::DeviceName;
+use crate::lock::meanwhile::{self, Before};
+use crate::lock::{Outcome, Pass, Request};
+use crate::test_processes::Sleeper;
+
+const NAMES: [&str; 3] = ["LCK..ttyS0", "LCK..gps", "LCK..modem"];
+
+/// A lock of three names, and the processes around it.
+struct Machine {
+    shared: Shared,
+    giver: Option<Sleeper>,
+    receiver: Option<Sleeper>,
+    _asking: Sleeper,
+    pids: [Pid; 3],
+}
+
+impl Machine {
+    /// The giver has the lock.
+    fn new() -> Self {
+        let shared = Shared::new();
+        for link in ["gps", "modem"] {
+            symlink("ttyS0", shared.0.path().join("dev").join(link)).unwrap();
+        }
+        let [giver, receiver, asking] = [Sleeper::new(), Sleeper::new(), Sleeper::new()];
+        let pids = [giver.pid(), receiver.pid(), asking.pid()];
+        let (giver, receiver) = (Some(giver), Some(receiver));
+        let machine = Self { shared, giver, receiver, _asking: asking, pids };
+        assert_eq!(machine.service().lock(&request(pids[0])).outcome(), Outcome::Done);
+        machine
+    }
+
+    /// The process that passes it is killed there.
+    fn killed(before: Before) -> Self {
+        let machine = Self::new();
+        let (mut table, [from, to, _]) = (machine.service(), machine.pids);
+        meanwhile::at(before, || panic!("killed"));
+        let pass = AssertUnwindSafe(|| table.attempt_pass(&pass(from, to), None, last()));
+        assert!(std::panic::catch_unwind(pass).is_err());
+        drop(table);
+        wait_until_let_go(&machine.path("lock"));
+        wait_until_let_go(&machine.path("state"));
+        machine
+    }
+
+    fn service(&self) -> Table {
+        self.shared.service()
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.shared.0.path().join(name)
+    }
+
+    fn listed(&self, directory: &str) -> Vec<String> {
+        let entries = read_dir(self.path(directory)).unwrap().flatten();
+        let mut names: Vec<String> =
+            entries.map(|it| it.file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    /// Whom each of the lock's names names.
+    fn named(&self) -> Vec<Option<String>> {
+        let named = |name: &&str| std::fs::read_to_string(self.path("lock").join(name)).ok();
+        NAMES.iter().map(|name| named(name).map(|it| it.trim().to_owned())).collect()
+    }
+
+    #[track_caller]
+    fn assert_is_whole(&self, holder: Pid) {
+        assert_eq!(self.named(), vec![Some(holder.to_string()); 3]);
+    }
+
+    /// A minute later, a daemon begins.
+    fn sweep(&self) {
+        let long_ago = Timespec { tv_sec: 1, tv_nsec: 0 };
+        let times = Timestamps { last_access: long_ago, last_modification: long_ago };
+        for path in ["lock", "state"].map(|it| read_dir(self.path(it)).unwrap().flatten()) {
+            for entry in path {
+                let name = entry.file_name().into_string().unwrap();
+                if name.ends_with(".tmp") || entry.path().is_symlink() {
+                    utimensat(CWD, entry.path(), &times, AtFlags::SYMLINK_NOFOLLOW).unwrap();
+                }
+            }
+        }
+        self.service().keep_open(0);
+    }
+
+    #[track_caller]
+    fn assert_is_swept(&self) {
+        self.sweep();
+        assert_eq!((self.listed("lock"), self.listed("state")), (vec![], vec!["gate".to_owned()]));
+    }
+}
+
+fn pass(from: Pid, to: Pid) -> Pass {
+    Pass { device: DeviceName::parse(b"ttyS0").unwrap(), from, to }
+}
+
+/// Waits for the processes that other tests have started meanwhile: until their programs run, they have the descriptors
+/// of this process, and so its `flock(2)`.
+fn wait_until_let_go(directory: &Path) {
+    for entry in read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_file() {
+            drop(flocked(&path));
+        }
+    }
+}
+
+/// Who comes next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Comer {
+    Lock,
+    LockElsewhere,
+    UnlockOfHolder,
+    UnlockByAnotherName,
+    UnlockOfTheOther,
+    PassOfHolder,
+    PassOfTheOther,
+    Daemon,
+    EndOfHolder,
+    EndOfTheOther,
+}
+
+/// Until the first name is passed, the whole lock is the giver's, and then the receiver's: whoever comes next finds it so, and
+/// finishes what was begun.
+#[rstest]
+fn a_half_passed_lock_is_whole_for_whoever_comes_next(
+    #[values(Before::Decision, Before::End)] killed: Before,
+    #[values(
+        Comer::Lock,
+        Comer::LockElsewhere,
+        Comer::UnlockOfHolder,
+        Comer::UnlockByAnotherName,
+        Comer::UnlockOfTheOther,
+        Comer::PassOfHolder,
+        Comer::PassOfTheOther,
+        Comer::Daemon,
+        Comer::EndOfHolder,
+        Comer::EndOfTheOther
+    )]
+    comer: Comer,
+) {
+    let mut machine = Machine::killed(killed);
+    let is_passed = killed == Before::End;
+    let [giver, receiver, asking] = machine.pids;
+    let (holder, other) = if is_passed { (receiver, giver) } else { (giver, receiver) };
+    let mut table = machine.service();
+    let ((), mut holders) = match comer {
+        Comer::Lock => busy(table.attempt_lock(&request(asking), None, last()), holder),
+        Comer::LockElsewhere => {
+            busy(machine.shared.here().attempt_lock(&request(asking), None, last()), holder)
+        }
+        Comer::UnlockOfHolder => (done(table.unlock(&request(holder))), None),
+        Comer::UnlockByAnotherName => {
+            let device = DeviceName::parse(b"modem").unwrap();
+            (done(table.unlock(&Request { device, pid: holder })), None)
+        }
+        Comer::UnlockOfTheOther => busy(table.attempt_unlock(&request(other), last()), holder),
+        Comer::PassOfHolder => (done(table.pass(&pass(holder, asking))), Some(asking)),
+        Comer::PassOfTheOther => {
+            busy(table.attempt_pass(&pass(other, asking), None, last()), holder)
+        }
+        Comer::Daemon => {
+            table.keep_open(0);
+            ((), Some(holder))
+        }
+        Comer::EndOfHolder => {
+            drop(if is_passed { machine.receiver.take() } else { machine.giver.take() });
+            (done(table.lock(&request(asking))), Some(asking))
+        }
+        Comer::EndOfTheOther => {
+            drop(if is_passed { machine.giver.take() } else { machine.receiver.take() });
+            busy(table.attempt_lock(&request(asking), None, last()), holder)
+        }
+    };
+    if holders == Some(holder) {
+        // It has met the first name, and looked no further.
+        machine.service().keep_open(0);
+    }
+    if let Some(holder) = holders.take() {
+        machine.assert_is_whole(holder);
+        assert_eq!(machine.service().unlock(&request(holder)).outcome(), Outcome::Done);
+    }
+    assert_eq!(machine.named(), [const { None }; 3]);
+    machine.assert_is_swept();
+}
+
+#[track_caller]
+fn done(answer: Answer) {
+    assert_eq!(answer.outcome(), Outcome::Done, "{answer:?}");
+}
+
+#[track_caller]
+fn busy(answer: Answer, holder: Pid) -> ((), Option<Pid>) {
+    assert_eq!(answer.outcome(), Outcome::Busy, "{answer:?}");
+    ((), Some(holder))
+}
+
+/// Another program removes the first name, just after it was passed or later. The receiver keeps the others.
+#[rstest]
+#[case::later(None)]
+#[case::before_the_process_was_killed(Some(Before::End))]
+fn a_receiver_keeps_what_is_left_without_the_first_name(#[case] killed: Option<Before>) {
+    let machine = killed.map_or_else(Machine::new, Machine::killed);
+    let [giver, receiver, asking] = machine.pids;
+    let mut table = machine.service();
+    if killed.is_none() {
+        done(table.pass(&pass(giver, receiver)));
+    }
+    std::fs::remove_file(machine.shared.lock_file()).unwrap();
+    let left = vec![None, Some(receiver.to_string()), Some(receiver.to_string())];
+    busy(table.attempt_lock(&request(asking), None, last()), receiver);
+    assert_eq!(machine.named(), left);
+    table.keep_open(0);
+    assert_eq!(machine.named(), left);
+    busy(table.attempt_unlock(&request(giver), last()), receiver);
+    assert_eq!(machine.named(), left);
+    done(table.unlock(&request(receiver)));
+    machine.assert_is_swept();
+}
+
+/// A lock goes on from one process to the next, each of which is killed at the end of its PASS.
+#[test]
+fn a_lock_is_passed_from_one_to_the_next() {
+    let machine = Machine::killed(Before::End);
+    let [giver, receiver, asking] = machine.pids;
+    let mut table = machine.service();
+    busy(table.attempt_pass(&pass(giver, asking), None, last()), receiver);
+    done(table.pass(&pass(receiver, asking)));
+    machine.assert_is_whole(asking);
+    done(table.pass(&pass(asking, giver)));
+    machine.assert_is_whole(giver);
+    done(table.unlock(&request(giver)));
+    machine.assert_is_swept();
+}
+
+/// Another program takes a name just before its turn comes. It keeps the name, and nothing is passed.
+#[rstest]
+fn a_name_that_another_program_has_taken_is_its_own(#[values(0, 1, 2)] at: usize) {
+    let machine = Machine::new();
+    let [giver, receiver, asking] = machine.pids;
+    let name = machine.path("lock").join(NAMES[at]);
+    let mut table = machine.service();
+    let theirs = format!("{asking:>10}\n");
+    meanwhile::at(Before::Decision, move || {
+        std::fs::remove_file(&name).unwrap();
+        std::fs::write(&name, theirs).unwrap();
+    });
+    let answer = table.attempt_pass(&pass(giver, receiver), None, last());
+    // If its turn was over, the receiver has the others.
+    let holder = if at == 0 { giver } else { receiver };
+    let outcome = if at == 0 { Outcome::Busy } else { Outcome::Done };
+    assert_eq!(answer.outcome(), outcome, "{answer:?}");
+    let mut named = vec![Some(holder.to_string()); 3];
+    named[at] = Some(asking.to_string());
+    assert_eq!(machine.named(), named);
+    assert!(machine.listed("lock").iter().all(|it| !it.ends_with(".tmp")));
+}
+
+/// The device has got a further link since it was locked. The receiver gets that name, too.
+#[test]
+fn the_receiver_gets_further_names_of_the_device() {
+    let machine = Machine::new();
+    let [giver, receiver, _] = machine.pids;
+    symlink("ttyS0", machine.path("dev/radio")).unwrap();
+    let mut table = machine.service();
+    done(table.pass(&pass(giver, receiver)));
+    machine.assert_is_whole(receiver);
+    let further = std::fs::read_to_string(machine.path("lock/LCK..radio")).unwrap();
+    assert_eq!(further.trim(), receiver.to_string());
+    done(table.unlock(&request(receiver)));
+    machine.assert_is_swept();
+}
+
+/// A process of another pid namespace sees the lock of a living process at each step, and so do those that are killed there.
+#[rstest]
+fn a_lock_that_is_passed_elsewhere_is_never_stale(
+    #[values(Before::Decision, Before::End)] step: Before,
+) {
+    let machine = Machine::new();
+    let [giver, receiver, asking] = machine.pids;
+    let mut here = machine.service();
+    let mut elsewhere = machine.shared.here();
+    let device = DeviceName::parse(b"modem").unwrap();
+    meanwhile::at(step, move || {
+        let modem = Request { device, pid: asking };
+        for request in [request(asking), modem] {
+            let answer = elsewhere.attempt_lock(&request, None, last());
+            assert_ne!(answer.outcome(), Outcome::Done, "{answer:?}");
+        }
+    });
+    done(here.pass(&pass(giver, receiver)));
+    machine.assert_is_whole(receiver);
+}
