@@ -440,7 +440,8 @@ fn unlock_clears_what_the_dead_left() {
     assert_eq!(listing(&machine.path("other")), [""; 0]);
 }
 
-/// The adapter is pulled out while it, or a link to it, was locked: the links and the node are gone.
+/// The adapter is pulled out while it, or a link to it, was locked: the links and the node are gone. An ordinary user
+/// without the service has no records.
 #[rstest]
 #[case::a_node("ttyS1", &["ttyS1"], 1)]
 #[case::a_link("serial/by-id/usb-X", &["modem", "serial/by-id/usb-X", "ttyS0"], 5)]
@@ -448,12 +449,17 @@ fn an_unplugged_device_can_be_unlocked_with_all_its_names(
     #[case] name: &str,
     #[case] gone: &[&str],
     #[case] files: usize,
+    #[values(true, false)] has_records: bool,
 ) {
     let machine = Machine::new();
+    if !has_records {
+        fs::remove_dir_all(machine.path("state")).unwrap();
+    }
     assert_eq!(machine.lock(name, own()), Outcome::Done);
     assert_eq!(machine.names().len(), files);
     gone.iter().for_each(|it| fs::remove_file(machine.path("dev").join(it)).unwrap());
     assert_eq!(machine.unlock(name, own()), Outcome::Done);
+    fs::create_dir_all(machine.path("state")).unwrap();
     machine.assert_free();
 }
 

@@ -1,14 +1,14 @@
 //! Releases every lock file of a device that belongs to the caller or is stale.
 
 use pidlockfile::process::lives;
-use pidlockfile::{Attempt, Name, Pid};
+use pidlockfile::{Attempt, Identity, Name, Pid, Status};
 
 use super::classify::{Busy, Classification, Lock, Stale};
 use super::daemon::device_of_file;
 use super::state::State;
 use super::{ATTEMPTS, Stop, handover, resolve};
 use crate::layout::Layout;
-use crate::lock::directories::{LockFile, Role};
+use crate::lock::directories::{LockFile, Place, Role};
 use crate::lock::flock::FlockHolder;
 use crate::lock::{Cause, Request, Weight};
 
@@ -54,6 +54,9 @@ pub(super) fn release(state: &mut State, request: &Request) -> Result<String, St
         files.extend(is_done.then_some(released));
         written = names;
     }
+    if written.is_empty() {
+        written = names_of_the_same_file(&state.layout, own, &lock_names.written);
+    }
     // The known names are released in any case.
     let _ = resolve::add_links(state, &mut resolved);
     lock_names = resolve::lock_names_of(state, &resolved, &request.device)?;
@@ -91,6 +94,23 @@ pub(super) fn release(state: &mut State, request: &Request) -> Result<String, St
             Err(stop)
         }
     }
+}
+
+/// The other names of the lock file that has one of the names that the client asked for, if all of them lead nowhere. Where
+/// nothing is recorded, only the file shows under which names the lock of a device that is gone was written.
+fn names_of_the_same_file(layout: &Layout, own: &Place, known: &[Name]) -> Vec<Name> {
+    let status = |name: &Name| Status::of_name(&own.directory, name.as_str()).ok();
+    let files: Vec<Status> = known.iter().filter_map(status).collect();
+    let names_known = |file: Identity| files.iter().filter(|it| it.identity == file).count();
+    let has_others = |it: &&Status| it.links > names_known(it.identity) as u64;
+    let Some(file) = files.iter().find(has_others).map(|it| it.identity) else { return Vec::new() };
+    let is_other =
+        |name: &Name| !known.contains(name) && status(name).is_some_and(|it| it.identity == file);
+    let others: Vec<Name> = own.lock_names().into_iter().filter(is_other).collect();
+    let Layout { dialect, dev_dir, .. } = layout;
+    let has_node =
+        |name| device_of_file(dialect, dev_dir, name).is_some_and(|it| it.node.is_some());
+    if others.iter().any(has_node) { Vec::new() } else { others }
 }
 
 fn unlocked(state: &mut State, device: &str, pid: Pid) -> String {
