@@ -92,6 +92,9 @@ fn a_program_with_an_exclusive_port_is_shown(#[values(PORT, CONSOLE)] port: &str
     let who = || bench.shell(User::Root, &format!("/run/test/lfp --json who {port}"));
     let plain = program(&open);
     assert!(who().said("\"scheme\":\"open\"") && !who().said("exclusive"), "{}", who());
+    let unlocked = bench.shell(User::Root, &format!("/run/test/lfp unlock {port}"));
+    let words = format!("open without a lock in pid {} of alice, ", plain.pid());
+    assert!(unlocked.said(&words), "nobody holds it: {unlocked}");
     plain.kill();
 
     let process = program(ITSELF);

@@ -92,6 +92,8 @@ fn help_fits_the_width_and_shows_examples(#[case] program: &str, #[case] least: 
 #[case::flock_s_long_unlock("sema", &["run", "--unlock", "x", "true"], "tip: no option is needed: the lock ends")]
 #[case::lockfile_s_letter("sema", &["acquire", "-r", "5", "x"], "tip: the option for this is '--timeout'")]
 #[case::of_another_command("dflock", &["run", "--slots", "3", "x", "true"], "tip: the option for this is '--limit'")]
+#[case::of_a_pool("lfp", &["run", "--one-of", "x", "true"], "tip: 'dflock run --one-of' chooses one of several ports")]
+#[case::of_a_pool_of_leases("sema", &["run", "--one-of", "x", "true"], "tip: '--slots' with the number of all")]
 #[case::some_of_its_words("sema", &["run", "--conflict-code", "1", "x", "true"], "'--conflict-exit-code'")]
 #[case::force_has_no_letter("lfp", &["unlock", "-f", "ttyS0"], "tip: the option for this is '--force'")]
 #[case::of_a_command_that_waits("sema", &["try", "--wait", "5", "x"], "tip: this is an option of 'sema acquire', 'sema wait', 'sema run'")]
@@ -110,6 +112,7 @@ fn a_mistyped_word_gets_a_tip(#[case] program: &str, #[case] words: &[&str], #[c
     let code = if matches!(program, "dflockd" | "semats") { 1 } else { 64 };
     assert_eq!(told.status.code(), Some(code));
     let both = String::from_utf8([told.stdout, told.stderr].concat()).unwrap();
+    assert!(!both.contains("Usage: lfp run --no-fork"), "what was not typed: {both}");
     assert!(both.contains(tip) && (tip != NONE || !both.contains("tip:")), "{both}");
 }
 

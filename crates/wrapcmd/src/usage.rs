@@ -93,7 +93,7 @@ fn with_tip_for_value(mut error: clap::Error) -> clap::Error {
 
 /// Options of `flock(1)`, `lockfile(1)`, `sem(1)`, and of our other commands; an option that a command of ours has; and
 /// the tip that its users get. The first row counts.
-const OPTIONS_ELSEWHERE: [(&[&str], &str, &str); 20] = [
+const OPTIONS_ELSEWHERE: [(&[&str], &str, &str); 22] = [
     (NO_WAIT, "nonblock", "the option for this is '--nonblock'"),
     (NO_WAIT, "timeout", "the option for this is '--timeout 0'"),
     (&["-w", "-W", "--wait", "-r", "--retries"], "timeout", "the option for this is '--timeout'"),
@@ -117,6 +117,8 @@ const OPTIONS_ELSEWHERE: [(&[&str], &str, &str); 20] = [
     (&["-s"], "shared", "the option for this is '--shared'"),
     (SLOTS, "slots", "the option for this is '--slots', with the number of all slots"),
     (SLOTS, "limit", "the option for this is '--limit', with the number of all slots"),
+    (&["--one-of"], "also", "'dflock run --one-of' chooses one of several ports, lfp locks it"),
+    (&["--one-of"], "slots", "'--slots' with the number of all: SEMA_SLOT says which one it is"),
     (SEVERAL, "also", "the option for this is '--also'"),
     (SEVERAL, "key", "the option for this is '--key'"),
     (SEVERAL, "with", "the option for this is '--with'"),
@@ -158,8 +160,10 @@ fn with_tip_for_option(
     };
     let is_near = matches!(error.get(ContextKind::SuggestedArg), Some(ContextValue::String(near))
         if is_near(&typed, near));
-    if tip.is_some() || !is_near {
-        error.remove(ContextKind::SuggestedArg);
+    if (tip.is_some() || !is_near) && error.remove(ContextKind::SuggestedArg).is_some() {
+        // clap has named it there, too.
+        let usage = ContextValue::StyledStr(command.clone().render_usage());
+        error.insert(ContextKind::Usage, usage);
     }
     if let Some(tip) = tip {
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));

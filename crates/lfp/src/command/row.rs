@@ -85,6 +85,9 @@ impl Row {
             let (file, remedy) = (self.file_and_pid(), self.remedy());
             return format!("a stale lock is in the way, {file}: {remedy}");
         }
+        if !self.holder.scheme.is_lock() {
+            return format!("open without a lock in {}", self.who());
+        }
         let mut text = match (self.holder.pid, self.user()) {
             (Some(pid), Some(user)) => format!("held by {user}, pid {pid}"),
             (Some(pid), None) => format!("held by pid {pid}"),
