@@ -132,6 +132,9 @@ fn open() -> Option<UnixDatagram> {
 }
 
 /// `<PRIORITY>lfpd[PID]: LINE` without a time: the receiver knows it better (RFC 3164, 4.3.2).
+///
+/// Not by `syslog_fmt`, which has the names and numbers of facilities: it writes RFC 5424 alone, which journald and BusyBox
+/// take for text at `/dev/log`, so that the name and number of the program would be lost.
 fn message(facility: Facility, severity: Severity, line: &str) -> String {
     let (priority, pid) = (facility as u8 | severity as u8, std::process::id());
     format!("<{priority}>lfpd[{pid}]: {line}")

@@ -11,6 +11,16 @@ use std::str::FromStr;
 pub const DEFAULT_PORT: u16 = 6388;
 
 /// The address of one server. The connection resolves the host.
+///
+/// ```
+/// # fn main() -> Result<(), dflock::AddressError> {
+/// use dflock::ServerAddress;
+///
+/// let server: ServerAddress = "locks.example:6388".parse()?;
+/// assert_eq!(server.host(), Some("locks.example"));
+/// assert_eq!("unix:/run/dflockd.sock".parse::<ServerAddress>()?.host(), None);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ServerAddress {

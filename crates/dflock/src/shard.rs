@@ -4,6 +4,16 @@
 use super::address::ServerAddress;
 
 /// The servers of a client, and how they share the keys. At least one.
+///
+/// ```
+/// # fn main() -> Result<(), dflock::AddressError> {
+/// use dflock::Servers;
+///
+/// // Three servers with one etcd: any of them knows every key.
+/// let servers = Servers::AnyOf(vec!["a:6388".parse()?, "b:6388".parse()?, "c:6388".parse()?]);
+/// assert_eq!(servers.of(b"nightly").len(), 3);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Servers {

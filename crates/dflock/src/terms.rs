@@ -6,6 +6,13 @@ use std::time::Duration;
 pub use leases::wire::{Kind, MAX_LINE_BYTES};
 
 /// A key that every server accepts: 1 to 256 bytes without blank, tab, carriage return or newline.
+///
+/// ```
+/// use dflock::Key;
+///
+/// assert!(Key::new("nightly-report").is_ok());
+/// assert!(Key::new("nightly report").is_err());
+/// ```
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Key(Vec<u8>);
 

@@ -34,6 +34,15 @@ pub enum TlsRoots {
 }
 
 /// TLS towards the servers: 1.2 or 1.3, the server's name always verified.
+///
+/// ```no_run
+/// # fn main() -> Result<(), dflock::ClientError> {
+/// use dflock::{Settings, Tls, TlsRoots};
+///
+/// let mut settings = Settings::default();
+/// settings.tls = Some(Tls::new(&TlsRoots::File("/etc/ssl/locks-ca.pem".into()), None)?);
+/// # Ok(()) }
+/// ```
 #[derive(Clone)]
 pub struct Tls {
     config: Arc<ClientConfig>,

@@ -134,6 +134,15 @@ impl fmt::Display for Tag {
 }
 
 /// What a lock file says: its holder, since when, what for.
+///
+/// ```
+/// # fn main() -> Result<(), file_semaphore::ParseError> {
+/// use file_semaphore::LockInfo;
+///
+/// let info = LockInfo::parse(b"pid=1234\ntimestamp=1763700000\ntag=nightly backup\n")?;
+/// assert_eq!((info.pid(), info.tag()), (1234, Some("nightly backup")));
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LockInfo {
     holder: Holder,

@@ -32,6 +32,15 @@ pub fn random() -> u64 {
 }
 
 /// The settings of `--store etcd`. Begin with the default, and set at least `endpoints`.
+///
+/// ```
+/// use leases_etcd::{EtcdOptions, EtcdTls, EtcdUser};
+///
+/// let mut options = EtcdOptions::default();
+/// options.endpoints = vec!["https://etcd1:2379".to_owned(), "https://etcd2:2379".to_owned()];
+/// options.tls = Some(EtcdTls::new("/etc/dflockd/etcd-ca.pem".into()));
+/// options.user = Some(EtcdUser::new("dflockd", "/etc/dflockd/etcd-password"));
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct EtcdOptions {

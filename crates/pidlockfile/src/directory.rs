@@ -28,6 +28,20 @@ const SWEEP_AGE: Duration = Duration::from_secs(60);
 ///
 /// The names of temporary files tell which process has opened it, so that what it leaves behind is swept when
 /// that is gone. A process that was forked since may use it, as long as publishing takes no minute.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let scratch = tempfile::tempdir()?;
+/// use pidlockfile::{Directory, Found, Name, NewFile};
+///
+/// let directory = Directory::open(scratch.path())?;
+/// let name = Name::new("LCK..ttyS0").ok_or("a plain file name")?;
+/// let lock = directory.publish(&name, &NewFile::new(b"      1234\n", "demo"))?.ok_or("busy")?;
+/// assert!(matches!(directory.read(&name, 64)?, Found::File(_)));
+/// directory.withdraw(&name, &lock)?;
+/// assert!(directory.names()?.is_empty());
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 pub struct Directory {
     handle: sys::Handle,

@@ -13,6 +13,14 @@ use crate::sys::{self, Rename};
 use crate::temporary;
 
 /// What to publish. Begin with [`NewFile::new`], and change the rest if it does not fit.
+///
+/// ```
+/// use pidlockfile::{Durability, NewFile};
+///
+/// let mut file = NewFile::new(b"      1234\n", "demo");
+/// file.mode = 0o644;
+/// file.durability = Durability::Disk;
+/// ```
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct NewFile<'a> {

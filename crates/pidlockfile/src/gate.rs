@@ -27,6 +27,18 @@ const TRIES: usize = 8;
 const MODE: u32 = 0o600;
 
 /// The gate in one directory: [`Directory::into_gate`](crate::Directory::into_gate).
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let scratch = tempfile::tempdir()?;
+/// # let (locks, state) = (scratch.path(), scratch.path());
+/// use pidlockfile::Directory;
+///
+/// let gate = Directory::open(state)?.into_gate();
+/// let directory = Directory::open(locks)?.gated(gate);
+/// assert!(directory.is_gated());
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Gate {
     handle: Arc<sys::Handle>,

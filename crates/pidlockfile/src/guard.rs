@@ -64,6 +64,17 @@ pub fn try_lock(path: impl AsRef<Path>) -> Result<Option<PidLock>, Error> {
 /// A lock file that belongs to this process until the value is dropped.
 ///
 /// A child that was forked does not have the lock, and does not release it.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let scratch = tempfile::tempdir()?;
+/// let path = scratch.path().join("backup.pid");
+/// let lock = pidlockfile::try_lock(&path)?.ok_or("busy")?;
+/// assert!(pidlockfile::try_lock(&path)?.is_none());
+/// drop(lock);
+/// assert!(!path.exists());
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 #[must_use = "the lock is released at once"]
 pub struct PidLock {

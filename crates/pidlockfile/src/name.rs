@@ -7,6 +7,13 @@ use std::path::Path;
 use crate::shown::shown;
 
 /// A file name, which need not be text: not empty, not `.` or `..`, without `/` and NUL, at most 255 bytes.
+///
+/// ```
+/// use pidlockfile::Name;
+///
+/// assert!(Name::new("LCK..ttyS0").is_some());
+/// assert!(Name::new("../LCK..ttyS0").is_none());
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Name {
     name: OsString,

@@ -11,6 +11,13 @@ use content::ContentForm;
 use forms::NameForm;
 
 /// The conventions of one system, or of a program with ways of its own.
+///
+/// ```
+/// use ttylock::Dialect;
+///
+/// let directory = Dialect::by_name("freebsd").map(Dialect::lock_dir);
+/// assert_eq!(directory, Some("/var/spool/lock".as_ref()));
+/// ```
 #[derive(Debug)]
 pub struct Dialect {
     /// The name of the system for `--os`, or of the program.

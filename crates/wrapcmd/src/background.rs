@@ -18,6 +18,18 @@ use crate::sys;
 const IN_BACKGROUND: &str = "run-in-background";
 
 /// The process in the background, as the one that started it sees it.
+///
+/// ```no_run
+/// # fn main() -> std::io::Result<()> {
+/// use wrapcmd::{Background, Signals};
+///
+/// let signals = Signals::catch()?;
+/// match Background::start("job", &["make".into()], &signals)?.outcome(&signals)? {
+///     None => println!("the command has begun"),
+///     Some(end) => println!("it never began: {}", end.code()),
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 #[must_use]
 pub struct Background {

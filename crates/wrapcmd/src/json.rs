@@ -1,4 +1,4 @@
-//! JSON: the values that our programs print, and the form of what they say.
+//! JSON: the values that our programs print, the one function that writes all of them, and the form of what they say.
 //!
 //! Pure.
 
@@ -19,6 +19,13 @@ pub enum Form {
 }
 
 /// A JSON value.
+///
+/// ```
+/// use wrapcmd::Value;
+///
+/// let value = Value::Object(vec![("locked", Value::Bool(true)), ("pid", Value::Number(17))]);
+/// assert_eq!(value.compact(), r#"{"locked":true,"pid":17}"#);
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(clippy::exhaustive_enums, reason = "JSON has no others")]
 pub enum Value {
@@ -43,10 +50,10 @@ impl From<&str> for Value {
 }
 
 impl Value {
-    /// On one line, without blanks.
+    /// On one line, without blanks: [`json`].
     #[must_use]
     pub fn compact(&self) -> String {
-        harmless(serde_json::to_string(self))
+        json(self)
     }
 
     /// Indented by two blanks a level, as JavaScript's `JSON.stringify(value, null, 2)`.
@@ -54,6 +61,16 @@ impl Value {
     pub fn indented(&self) -> String {
         harmless(serde_json::to_string_pretty(self))
     }
+}
+
+/// A value as JSON on one line. Control characters are escaped, also those that JSON allows and that move a terminal
+/// (U+007F to U+009F).
+///
+/// # Panics
+/// If a map of the value has keys that are no text, or its own `Serialize` fails.
+#[must_use]
+pub fn json(value: &impl Serialize) -> String {
+    harmless(serde_json::to_string(value))
 }
 
 impl Serialize for Value {
@@ -72,7 +89,7 @@ impl Serialize for Value {
 }
 
 /// RFC 8259 asks to escape the first 32 control characters; the others move terminals as well.
-#[expect(clippy::expect_used, reason = "every key is text, and memory takes every byte")]
+#[expect(clippy::expect_used, reason = "callers have text for keys, and memory takes every byte")]
 fn harmless(written: serde_json::Result<String>) -> String {
     let mut text = String::new();
     for c in written.expect("JSON in memory").chars() {

@@ -72,7 +72,7 @@ pub use background::{Background, Began, in_background};
 #[cfg(feature = "usage")]
 #[doc(hidden)]
 pub use completions::{Shell, completions};
-pub use json::{Form, Value};
+pub use json::{Form, Value, json};
 #[cfg(unix)]
 pub use signals::{Signals, Woken, hold_off, is_ignored, pause, wait_while_read};
 #[cfg(unix)]

@@ -49,6 +49,18 @@ pub enum Woken {
 
 /// The signals of this process, readable. Those that were ignored when the program began stay
 /// ignored (nohup(1)).
+///
+/// ```no_run
+/// # fn main() -> std::io::Result<()> {
+/// use std::time::Duration;
+/// use wrapcmd::{Signals, Woken, pause};
+///
+/// let signals = Signals::catch()?;
+/// if pause(Some(&signals), None, Some(Duration::from_secs(1))) == Woken::Signal {
+///     println!("told to end by signal {:?}", signals.ending());
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 pub struct Signals {
     caught: Caught,

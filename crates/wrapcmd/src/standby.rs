@@ -28,6 +28,19 @@ use crate::sys::{self, REAL_PATH};
 ///
 /// Fields drop in this order: the socket closes, which ends the process, and only then is it waited
 /// for.
+///
+/// ```no_run
+/// # fn main() -> std::io::Result<()> {
+/// use wrapcmd::{Form, Signals, Standby};
+///
+/// let signals = Signals::catch()?;
+/// let standby = Standby::start("hold", &["make".into(), "install".into()], Form::Text, &signals)?;
+/// println!("the command will be process {}", standby.pid());
+/// let running = standby.go(&[("HELD", "yes")]);
+/// running.attend(&signals);
+/// let code = running.end()?.follow();
+/// # std::process::exit(code.into()) }
+/// ```
 #[derive(Debug)]
 #[must_use]
 pub struct Standby {

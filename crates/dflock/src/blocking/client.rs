@@ -13,6 +13,20 @@ use crate::terms::{Key, Kind, Token};
 use std::time::Duration;
 
 /// A client of one server, or of several; see [`crate::Client`]. Cheap to clone, and can be shared by threads.
+///
+/// ```no_run
+/// # fn main() -> Result<(), dflock::ClientError> {
+/// use dflock::{Settings, blocking::Client};
+/// use std::time::Duration;
+///
+/// let client = Client::new(Settings::default())?;
+/// match client.lock("nightly-report")?.acquire(Duration::from_secs(10))? {
+///     // ... work; the lease is renewed meanwhile ...
+///     Some(lease) => lease.release()?,
+///     None => println!("it was in use for ten seconds"),
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Clone)]
 pub struct Client(crate::Client);
 
@@ -133,6 +147,18 @@ impl Claim {
 }
 
 /// A request for several keys: all of them, or none. See [`crate::Claims`].
+///
+/// ```no_run
+/// # fn main() -> Result<(), dflock::ClientError> {
+/// # let client = dflock::blocking::Client::new(dflock::Settings::default())?;
+/// use dflock::blocking::Claims;
+///
+/// let both = Claims::of([client.lock("stock")?, client.lock("till")?])?;
+/// if let Some(leases) = both.try_acquire()? {
+///     leases.release()?;
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Clone)]
 pub struct Claims(crate::Claims);
 
@@ -250,6 +276,19 @@ impl Connection {
 }
 
 /// Watches a key, over whatever connections; see [`crate::Watch`].
+///
+/// ```no_run
+/// # fn main() -> Result<(), dflock::ClientError> {
+/// # let client = dflock::blocking::Client::new(dflock::Settings::default())?;
+/// let mut watch = client.watch("leader")?;
+/// loop {
+///     match watch.next()? {
+///         Some(holder) => println!("the leader is at {:?}", holder.value),
+///         None => println!("there is no leader"),
+///     }
+/// }
+/// # }
+/// ```
 pub struct Watch(crate::Watch);
 
 impl Watch {

@@ -17,6 +17,24 @@ const DROP_LIMIT: Duration = Duration::from_secs(1);
 ///
 /// Dropping it releases it, and waits for the answer for a moment; [`Self::release`] reports whether the server
 /// agreed. Other threads can use it by reference.
+///
+/// ```no_run
+/// # fn main() -> Result<(), dflock::ClientError> {
+/// # let client = dflock::blocking::Client::new(dflock::Settings::default())?;
+/// use std::time::Duration;
+///
+/// if let Some(lease) = client.lock("nightly-report")?.try_acquire()? {
+///     for _part in 0..10 {
+///         // ... a part of the work ...
+///         if let Some(loss) = lease.lost_within(Duration::ZERO) {
+///             println!("stopped: {loss}");
+///             return Ok(());
+///         }
+///     }
+///     lease.release()?;
+/// }
+/// # Ok(()) }
+/// ```
 #[must_use = "a lease that is dropped is released"]
 pub struct Lease {
     held: lease::Lease,

@@ -4,7 +4,7 @@ use super::args::{self, Acquire, Held, Keys, Renew};
 use super::outcome::Failure;
 use super::sys::Endings;
 use super::wanted::{Outcome, Wanted};
-use super::{answer, complain, holder, print, print_all, reach, seconds};
+use super::{answer, complain, holder, json_line, print, print_all, reach, seconds};
 use crate::{Client, ClientError, Grant, Key, Leases, Loss, Refusal, ServerAddress, Stats, Token};
 use serde_json::{Value, json};
 use std::ffi::{OsStr, OsString};
@@ -195,7 +195,7 @@ async fn key_stats(key: &OsStr, client: &Client, form: Form) -> Result<(), Failu
     }
     match form {
         Form::Text => print(&holder::of_key(&stats)),
-        Form::Json => print(&format!("{body}\n")),
+        Form::Json => print(&json_line(&stats)),
         Form::Quiet => Ok(()),
     }
 }

@@ -123,9 +123,14 @@ fn answer(
 ) -> Result<(), Failure> {
     match form {
         Form::Text => print(&text()),
-        Form::Json => print(&format!("{}\n", json())),
+        Form::Json => print(&json_line(&json())),
         Form::Quiet => Ok(()),
     }
+}
+
+/// One line of JSON.
+fn json_line(value: &Value) -> String {
+    wrapcmd::json(value) + "\n"
 }
 
 /// Writes to standard output; a reader that went away is no failure.
@@ -151,7 +156,7 @@ fn mention(text: &str, form: Form) {
 fn complain(failure: &Failure, form: Form) {
     match form {
         Form::Json => {
-            if let Err(unwritten) = print(&format!("{}\n", failure.to_json())) {
+            if let Err(unwritten) = print(&json_line(&failure.to_json())) {
                 let _ = writeln!(io::stderr(), "dflock: {unwritten}");
             }
         }
@@ -166,7 +171,7 @@ fn complain(failure: &Failure, form: Form) {
 fn complain_beside_command(failure: &Failure, form: Form) {
     match form {
         Form::Json => {
-            let _ = writeln!(io::stderr(), "{}", failure.to_json());
+            let _ = io::stderr().write_all(json_line(&failure.to_json()).as_bytes());
         }
         Form::Text | Form::Quiet => complain(failure, form),
     }

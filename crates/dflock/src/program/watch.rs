@@ -48,15 +48,14 @@ pub(super) async fn watch(wanted: &Watch, client: &Client, form: Form) -> Result
 /// The fence is text, because the number is larger than what JavaScript and jq count exactly.
 fn line(key: &str, holder: Option<&Holder>, now: SystemTime) -> String {
     let since = holder.and_then(|holder| now.checked_sub(holder.age)).and_then(date);
-    json!({
+    wrapcmd::json(&json!({
         "key": key,
         "holder": holder.and_then(|holder| holder.name.as_deref()),
         "value": holder.and_then(|holder| holder.value.as_deref()),
         "fence": holder.map(|holder| holder.fence.to_string()),
         "since": since,
         "holders": holder.map_or(0, |holder| holder.holders),
-    })
-    .to_string()
+    }))
 }
 
 /// RFC 3339, in UTC, to the second.
@@ -94,5 +93,7 @@ mod tests {
         let free =
             r#"{"fence":null,"holder":null,"holders":0,"key":"k","since":null,"value":null}"#;
         assert_eq!(line("k", None, now), free);
+        let moves_the_terminal = Holder { name: Some("\u{9b}2J".to_owned()), ..holder };
+        assert!(line("k", Some(&moves_the_terminal), now).contains(r#""holder":"\u009b2J""#));
     }
 }

@@ -178,6 +178,14 @@ fn words(line: &[u8]) -> impl Iterator<Item = &[u8]> {
 
 /// The proof of a hold: a fence that only grows, and 64 random bits that cannot be guessed. On the wire 32 lower-case
 /// hexadecimal digits, the fence first.
+///
+/// ```
+/// use leases::Token;
+///
+/// let token = Token::new(41, 7);
+/// assert_eq!(token.digits(), *b"00000000000000290000000000000007");
+/// assert_eq!(Token::parse(&token.digits()), Some(token));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Token {
     fence: u64,

@@ -35,6 +35,13 @@ impl Kind {
 }
 
 /// A request as a client means it; times in seconds. Keys, tokens and values are what the protocol allows.
+///
+/// ```
+/// use leases::wire::{Ask, Kind};
+///
+/// let ask = Ask::Acquire { key: b"nightly", kind: Kind::Lock, timeout: 10, ttl: Some(30) };
+/// assert_eq!(ask.to_bytes(), b"l\nnightly\n10 30\n");
+/// ```
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Ask<'a> {

@@ -7,6 +7,13 @@ use crate::{Claim, Key, Keys, Limit, MAX_SECONDS, Seconds, Token, Ttl, read_hex}
 use std::borrow::Cow;
 
 /// A well-formed request.
+///
+/// ```
+/// use leases::wire::{Fault, Request, parse};
+///
+/// assert_eq!(parse([b"auth", b"_", b"secret"]), Ok(Request::Auth(b"secret")));
+/// assert_eq!(parse([b"open", b"_", b""]), Err(Fault::UnknownCommand));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::exhaustive_enums, reason = "a server answers each")]
 pub enum Request<'a> {

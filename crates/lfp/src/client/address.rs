@@ -12,6 +12,14 @@ pub const UNIX_SOCKET: &str = "/run/lfpd/lfpd.sock";
 const PORT: u16 = 50001;
 
 /// Where a service listens; always on this host.
+///
+/// ```
+/// use lfp::Address;
+///
+/// assert!("unix:/run/lfpd/lfpd.sock".parse::<Address>().is_ok());
+/// assert!("127.0.0.1:50001".parse::<Address>().is_ok());
+/// assert!("192.0.2.1:50001".parse::<Address>().is_err());
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Address {

@@ -12,6 +12,14 @@ use super::system;
 const SEEN_ABROAD: Duration = Duration::from_secs(1);
 
 /// The machine as a caller that asks about processes sees it.
+///
+/// ```
+/// use pidlockfile::process::{Fate, Machine, Pid};
+///
+/// let mut machine = Machine::default();
+/// let this = machine.identify(Pid::this());
+/// assert_eq!(machine.fate(&this), Fate::Same);
+/// ```
 #[derive(Debug, Default)]
 pub struct Machine {
     here: Option<Arc<Here>>,

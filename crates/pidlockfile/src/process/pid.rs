@@ -3,6 +3,13 @@
 use std::fmt;
 
 /// A process number that can be real: 1 to the largest `pid_t`.
+///
+/// ```
+/// use pidlockfile::Pid;
+///
+/// assert_eq!(Pid::parse(b"1234").map(Pid::as_raw), Ok(1234));
+/// assert!(Pid::parse(b"0").is_err());
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Pid(i32);
 

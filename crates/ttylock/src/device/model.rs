@@ -1,6 +1,17 @@
 //! A resolved device as a value: its names, its node, its numbers. Pure.
 
 /// A device name followed to its end.
+///
+/// ```no_run
+/// # fn main() -> Result<(), ttylock::NotADevice> {
+/// use std::path::Path;
+///
+/// let modem = ttylock::follow(Path::new("/dev"), &"/dev/modem".parse()?);
+/// if let Ok(device) = modem {
+///     println!("{} is {}: {:?}", device.names.join(" and "), device.real(), device.node);
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ResolvedDevice {

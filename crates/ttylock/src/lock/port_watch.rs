@@ -33,6 +33,24 @@ const OF_DIRECTORY: AddWatchFlags =
 const READS: usize = 16;
 
 /// The watched ports, by their real names.
+///
+/// ```no_run
+/// # fn main() -> std::io::Result<()> {
+/// use std::path::Path;
+/// use std::time::Instant;
+/// use ttylock::{Examined, PortWatch};
+///
+/// let mut watch = PortWatch::of(Path::new("/dev"))?;
+/// watch.add("ttyUSB0", Instant::now())?;
+/// // Once `bell()` is readable, and at `next_moment()`:
+/// watch.read_events(Instant::now());
+/// while let Some((port, _trigger)) = watch.due(Instant::now()) {
+///     let began = Instant::now();
+///     // ... examine the port ...
+///     watch.examined(&port, Examined::Unchanged, began, Instant::now());
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 pub struct PortWatch {
     events: Inotify,

@@ -58,6 +58,24 @@ pub struct Checked {
 }
 
 /// The locks of this machine, for one session or for a whole daemon.
+///
+/// ```no_run
+/// # fn main() -> Result<(), ttylock::NotADevice> {
+/// use std::time::Duration;
+/// use ttylock::{Layout, Outcome, Pid, Request, Table, held_by};
+///
+/// let mut table = Table::new(Layout::native());
+/// let request = Request { device: "/dev/ttyUSB0".parse()?, pid: Pid::this() };
+/// match table.lock(&request).outcome() {
+///     // ... open and use the port, and close it ...
+///     Outcome::Done => println!("{:?}", table.unlock(&request).result),
+///     Outcome::Busy | Outcome::Denied => {
+///         let survey = table.holders(Some(&request.device), Duration::from_secs(1));
+///         println!("{}", held_by(&survey.holders));
+///     }
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 pub struct Table {
     state: State,
