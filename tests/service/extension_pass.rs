@@ -1,9 +1,9 @@
 //! PASS: a lock goes from one process to another and is never vacant.
 
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use nix::fcntl::{Flock, FlockArg};
 use testbed::{Daemon, Ground, Holder, comes, flock_is_held, own};
 
 use crate::wire::{BUSY, DONE, Wire};
@@ -100,12 +100,17 @@ fn a_contended_file_is_tried_again() {
     let path = daemon.ground.path("lock/LCK..ttyS1");
     let receiver = Holder::new();
     std::fs::write(&path, format!("{:>10}\n", own())).expect("a lock");
-    let stranger = Flock::lock(File::open(&path).expect("it"), FlockArg::LockExclusive);
+    // Neither the giver nor the process that started it, which keep a lock without a record in this way.
+    let mut stranger = Command::new("flock");
+    let mut stranger =
+        stranger.arg("--no-fork").arg(&path).args(["sleep", "1000"]).spawn().expect("flock");
+    assert!(comes(|| flock_is_held(&daemon, "LCK..ttyS1")));
     let mut client = daemon.on_unix().greeted();
     let line = format!("pass ttyS1 {} {}", own(), receiver.pid());
     assert_eq!(client.ask(&line), BUSY);
     assert_eq!(holder(&daemon.ground, "ttyS1"), own().to_string());
-    drop(stranger);
+    stranger.kill().expect("killed");
+    stranger.wait().expect("waited for");
     assert_eq!(client.ask(&line), DONE);
     assert_eq!(holder(&daemon.ground, "ttyS1"), receiver.pid().to_string());
 }
