@@ -66,32 +66,6 @@ impl Directory {
         Exchange { directory: self, name, judged: &judged, claim }.run(draft)
     }
 
-    /// Puts another lock in the place of one that this process published and kept open: it holds
-    /// `flock(2)` on that file already. As [`Directory::replace`] otherwise.
-    ///
-    /// # Errors
-    /// As [`Directory::replace`].
-    pub fn replace_held(
-        &self,
-        name: &Name,
-        mut judged: Judged,
-        held: &Published,
-        claim: &NewFile<'_>,
-    ) -> Result<Attempt<Published>, Error> {
-        if judged.identity() != held.identity {
-            return Ok(Attempt::Changed);
-        }
-        if self.enter(name, &mut judged)?.is_some() {
-            return Ok(Attempt::Contended);
-        }
-        let lock = sys::try_lock_created(self, name.as_os_str(), &held.file);
-        let Some(_lock) = lock.map_err(Error::at(Step::Exclude, name))? else {
-            return Ok(Attempt::Contended);
-        };
-        let draft = Draft::new(self, claim).map_err(Error::at(Step::Prepare, name))?;
-        Exchange { directory: self, name, judged: &judged, claim }.run(draft)
-    }
-
     /// Removes a lock that is the caller's own, even while another process holds `flock(2)` on
     /// it: in a world-readable directory anybody can, and must not keep an owner from letting go.
     ///

@@ -44,6 +44,8 @@ pub struct Gate {
     handle: Arc<sys::Handle>,
     /// The owner of the directory, as a uid.
     owner: u32,
+    /// The process that enters, for others to see.
+    pid: Pid,
 }
 
 /// Being in the gate, for as long as this value or a copy of it is kept. For one thread: a second thread with a copy would
@@ -67,7 +69,7 @@ pub enum Entry {
 
 impl Gate {
     pub(crate) fn of(handle: sys::Handle, owner: u32) -> Self {
-        Self { handle: Arc::new(handle), owner }
+        Self { handle: Arc::new(handle), owner, pid: Pid::this() }
     }
 
     /// Enters, without waiting.
@@ -100,7 +102,7 @@ impl Gate {
             if seen.links > 0 {
                 // Where it cannot be written, others wait less long.
                 let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-                let ours = Occupant::entering(Pid::this(), time);
+                let ours = Occupant::entering(self.pid, time);
                 let _ = sys::write_all(&inside.file, ours.entry());
                 return Ok(Entry::Inside(Passage { _inside: Arc::new(inside) }));
             }

@@ -88,8 +88,14 @@ pub(crate) fn made_by_udev(dev_dir: &Path, resolved: &ResolvedDevice) -> io::Res
             continue;
         };
         for entry in entries.take(LINKS) {
-            let name = entry?.file_name().into_string().map(|name| format!("{below}/{name}"));
-            found.extend(name.ok().filter(|name| leads(dev_dir, name, resolved)));
+            let entry = entry?;
+            // Most lead to other nodes.
+            let target = std::fs::read_link(entry.path()).unwrap_or_default();
+            let ends_there = |name: &String| target.file_name() == Some(base(name).as_ref());
+            if resolved.names.iter().any(ends_there) {
+                let name = entry.file_name().into_string().map(|name| format!("{below}/{name}"));
+                found.extend(name.ok().filter(|name| leads(dev_dir, name, resolved)));
+            }
         }
     }
     found.sort_unstable();

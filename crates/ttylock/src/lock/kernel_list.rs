@@ -252,6 +252,8 @@ fn read(
             continue;
         }
         let (least, enough) = match extent {
+            // No lock was there at one moment.
+            Extent::OnePiece if list.is_empty() => (1, 1),
             Extent::OnePiece => (WHOLE_READINGS, WHOLE_READINGS),
             Extent::Pieces if *room == PIECE_BYTES => (LEAST_READINGS, WIDE_READINGS),
             Extent::Pieces => (AGREEING, NARROW_READINGS),

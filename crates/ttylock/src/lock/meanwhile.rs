@@ -5,12 +5,16 @@ use std::cell::RefCell;
 /// The step of ours that comes next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Before {
+    /// A lock file was read, and its record is going to be.
+    Record,
     /// A lock file was read, and is going to be held.
     Hold,
     /// A lock file is held by another process, and the kernel's list is going to be read.
     List,
     /// A lock has its names, and is going to be looked at once more.
     Confirm,
+    /// Another process is in the gate, and what a failed LOCK has written is going to be given back.
+    GiveBack,
     /// All names of a lock but the first have been passed.
     Decision,
     /// All names of a lock have been passed, and the link to the giver's file is going to be removed.

@@ -85,6 +85,8 @@ impl State {
                     return Err(Busy::Changing(None));
                 }
             };
+            #[cfg(test)]
+            meanwhile::comes(Before::Record);
             let record = self.record_of(file, &judged)?;
             if record.is_some() || file.may_lead_to(&judged) {
                 return Ok(Some(Lock { judged, record }));

@@ -266,19 +266,16 @@ fn hold_own(state: &mut State, file: LockFile<'_>, mut lock: Lock, pid: Pid) -> 
     if let Some(kept) = state.guards.lend(lock.judged.identity()) {
         lock.judged.hold_by(kept);
     }
+    let is_settled = state.is_settled(&lock);
     // A recorded lock of a living process is released whichever process holds the file by flock, so the list of these
     // need not be read.
-    let is_safe = lives(pid) && state.is_settled(&lock);
-    let reads_list = state.backoff.decides() && !is_safe;
-    let held = match state.hold(file, &mut lock.judged, reads_list) {
-        Err(Busy::Shut) => Err(Busy::Shut),
-        // The lock of a living process is released whichever process holds the file, if it is recorded. Without a
-        // record, it may be the lock of another pid namespace that is being made: its maker holds it until then.
-        Err(_) if is_safe => Ok(()),
-        Err(Busy::Changing(maker)) if lives(pid) && maker.is_none_or(FlockHolder::is_here) => {
-            Ok(())
-        }
-        held => held,
-    };
-    held.map(|()| Some((lock, Stale::Gone(pid))))
+    let reads_list = state.backoff.decides() && !(is_settled && lives(pid));
+    match state.hold(file, &mut lock.judged, reads_list) {
+        Ok(()) => {}
+        // Without a record, it may be the lock of another pid namespace that is being made: its maker holds it until then.
+        Err(_) if is_settled && lives(pid) => {}
+        Err(Busy::Changing(maker)) if lives(pid) && maker.is_none_or(FlockHolder::is_here) => {}
+        Err(busy) => return Err(busy),
+    }
+    Ok(Some((lock, Stale::Gone(pid))))
 }

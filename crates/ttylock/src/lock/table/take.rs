@@ -382,6 +382,8 @@ fn give_back(state: &mut State, own: &Place, claimant: &Claimant, taken: &[Taken
                 return taken.iter().rev().for_each(|file| give_file_back(state, own, file, None));
             }
             Ok(Entry::Occupied(_)) | Err(_) if begun.elapsed() < TO_GIVE_BACK => {
+                #[cfg(test)]
+                meanwhile::comes(Before::GiveBack);
                 std::thread::sleep(PAUSE);
             }
             Ok(Entry::Occupied(_)) | Err(_) => break,

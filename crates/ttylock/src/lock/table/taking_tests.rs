@@ -5,7 +5,7 @@ use std::fs::{File, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use nix::fcntl::{Flock, FlockArg};
 use pidlockfile::process::Machine;
@@ -253,6 +253,68 @@ fn two_services_with_different_directories_do_not_both_take_a_device(
     if outcome == Outcome::Busy {
         shared.assert_nothing_is_left();
     }
+}
+
+/// A process in the gate may be about to remove the name that a failed LOCK gives back, and then removes the next lock.
+#[test]
+fn what_a_failed_lock_has_written_goes_when_the_gate_is_free() {
+    let shared = Shared::new();
+    let other = shared.0.path().join("other");
+    std::fs::create_dir(&other).unwrap();
+    let mut table = Table::new(Layout { search_dirs: vec![other.clone()], ..shared.layout() });
+    let inside = Rc::new(RefCell::new(None));
+    let (stays, leaves, gate) = (Rc::clone(&inside), Rc::clone(&inside), shared.service());
+    let (file, stood) = (shared.lock_file(), Rc::new(RefCell::new(false)));
+    meanwhile::at(Before::Confirm, move || {
+        std::fs::write(other.join("LCK..ttyS0"), format!("{:>10}\n", Pid::this())).unwrap();
+        *stays.borrow_mut() = Some(enter(gate));
+    });
+    let note = Rc::clone(&stood);
+    meanwhile::at(Before::GiveBack, move || {
+        *note.borrow_mut() = file.exists();
+        leaves.borrow_mut().take();
+    });
+    assert_eq!(table.lock(&request(Pid::this())).outcome(), Outcome::Busy);
+    assert!(*stood.borrow() && inside.borrow().is_none());
+    shared.assert_nothing_is_left();
+}
+
+/// A process of another pid namespace releases its lock while it is read here: it is no dead lock then.
+#[test]
+fn a_lock_that_is_released_while_it_is_read_is_not_reported_as_dead() {
+    let shared = Shared::new();
+    let (mut here, mut elsewhere) = (shared.here(), shared.elsewhere());
+    let theirs = request(no_process());
+    assert_eq!(elsewhere.lock(&theirs).outcome(), Outcome::Done);
+    meanwhile::at(Before::Record, move || {
+        assert_eq!(elsewhere.unlock(&theirs).outcome(), Outcome::Done);
+    });
+    let found = here.all_lock_files(Duration::from_secs(10)).holders;
+    assert!(found.is_empty(), "{found:?}");
+    shared.assert_nothing_is_left();
+}
+
+/// A lock was taken by a build that kept a record for each name, and the service is updated. It is neither lost, nor given
+/// to a process of another pid namespace.
+#[test]
+fn a_lock_that_is_held_during_an_update_stays_its_holders() {
+    let shared = Shared::new();
+    symlink("ttyS0", shared.0.path().join("dev/modem")).unwrap();
+    let (mut here, mut elsewhere) = (shared.here(), shared.elsewhere());
+    let theirs = request(no_process());
+    assert_eq!(elsewhere.lock(&theirs).outcome(), Outcome::Done);
+    let text = std::fs::read_link(shared.record()).unwrap().into_os_string().into_string().unwrap();
+    let (before, after) = (text.split_once("draft=").unwrap(), text.split_once(" pid=").unwrap());
+    std::fs::remove_file(shared.record()).unwrap();
+    for name in ["LCK..ttyS0", "LCK..modem"] {
+        let text = format!("{}pid={}", before.0, after.1);
+        symlink(text, shared.0.path().join("state").join(name)).unwrap();
+    }
+    here.keep_open(10);
+    assert_eq!(here.lock(&request(Pid::this())).outcome(), Outcome::Busy);
+    assert_eq!(elsewhere.unlock(&theirs).outcome(), Outcome::Done);
+    assert_eq!(std::fs::read_dir(shared.0.path().join("lock")).unwrap().count(), 0);
+    assert_eq!(here.lock(&request(Pid::this())).outcome(), Outcome::Done);
 }
 
 /// Two services with different lock directories share the state directory. Neither forgets or replaces a record of the
@@ -718,7 +780,14 @@ fn assert_waits_for_us(answer: &Answer) {
     assert_eq!(occupant.pid(), Some(Pid::this()));
 }
 
-/// Another process goes through the gate on account of this file, and is stopped there.
+/// Another process goes through the gate, and is stopped there.
+fn enter(mut table: Table) -> pidlockfile::Entry {
+    let entered = table.state.open().unwrap().own.directory.try_enter().unwrap();
+    assert!(matches!(entered, pidlockfile::Entry::Inside(_)));
+    entered
+}
+
+/// The same on account of this file.
 fn in_the_gate(shared: &Shared, name: &str) -> pidlockfile::Judged {
     let open = shared.service().state.open().unwrap();
     let name = Name::new(name).unwrap();
@@ -771,7 +840,7 @@ fn a_release_does_not_overtake_a_process_in_the_gate(#[case] is_daemon: bool) {
     assert_eq!((answer.outcome(), stands()), (Outcome::Busy, true), "{answer:?}");
     let before = Instant::now();
     assert_eq!(table.unlock(&own).outcome(), Outcome::Busy);
-    assert!(before.elapsed() >= std::time::Duration::from_millis(700) && stands());
+    assert!(before.elapsed() >= Duration::from_millis(700) && stands());
     drop(inside);
     assert_eq!(table.unlock(&own).outcome(), Outcome::Done);
     shared.assert_nothing_is_left();
