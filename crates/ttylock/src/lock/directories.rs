@@ -127,8 +127,21 @@ impl Directories {
         names: &'d LockNames,
     ) -> impl Iterator<Item = LockFile<'d>> {
         let own = std::iter::once_with(|| self.own.present(&mut names.searched.iter()));
-        let others = self.others.iter().map(|place| place.present(&mut names.all()));
-        own.chain(others).flatten()
+        own.chain(self.others_with(names)).flatten()
+    }
+
+    /// The same, and the lock at the first name.
+    pub(super) fn searched_and_first<'d>(
+        &'d self,
+        names: &'d LockNames,
+    ) -> impl Iterator<Item = LockFile<'d>> {
+        let met = || names.written.first().into_iter().chain(&names.searched);
+        let own = std::iter::once_with(move || self.own.present(&mut met()));
+        own.chain(self.others_with(names)).flatten()
+    }
+
+    fn others_with<'d>(&'d self, names: &'d LockNames) -> impl Iterator<Item = Vec<LockFile<'d>>> {
+        self.others.iter().map(|place| place.present(&mut names.all()))
     }
 
     /// All directories, the one that is written first.

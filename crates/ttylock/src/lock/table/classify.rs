@@ -269,18 +269,10 @@ impl State {
     /// # Errors
     /// Why it keeps others out.
     pub(super) fn classify(&mut self, lock: Lock) -> Result<(Lock, Stale), Busy> {
-        let Some(who) = self.holder_of(&lock) else {
-            return match Age::of([lock.judged.modified()], SystemTime::now()).reaches(WRITER_GRACE)
-            {
-                true => Ok((lock, Stale::Unreadable)),
-                false => Err(Busy::BeingWritten),
-            };
-        };
-        match self.machine.fate(&who) {
-            Fate::Same | Fate::Elsewhere => Err(Busy::Held(who)),
-            Fate::Gone => Ok((lock, Stale::Gone(who.pid))),
-            Fate::Replaced => Ok((lock, Stale::Reused(who.pid))),
-        }
+        let who = self.holder_of(&lock);
+        let holder = who.map(|who| (self.machine.fate(&who), who));
+        let age = Age::of([lock.judged.modified()], SystemTime::now());
+        classify(holder, age).map(|stale| (lock, stale))
     }
 
     /// The process that a lock file names: the recorded one, or else the one that has the number.
@@ -389,6 +381,17 @@ impl State {
     }
 }
 
+/// Whether a lock file is stale: by the process that it names, if any, and what has become of it, and by its age.
+fn classify(holder: Option<(Fate, ProcessIdentity)>, age: Age) -> Result<Stale, Busy> {
+    match holder {
+        Some((Fate::Same | Fate::Elsewhere, who)) => Err(Busy::Held(who)),
+        Some((Fate::Gone, who)) => Ok(Stale::Gone(who.pid)),
+        Some((Fate::Replaced, who)) => Ok(Stale::Reused(who.pid)),
+        None if age.reaches(WRITER_GRACE) => Ok(Stale::Unreadable),
+        None => Err(Busy::BeingWritten),
+    }
+}
+
 /// Removes these names of a file by force, in this order, up to one that cannot be removed. Tells which went.
 fn force_away(
     place: &Place,
@@ -486,5 +489,36 @@ impl Display for Stale {
             Self::Reused(pid) => write!(f, "pid {pid} belongs to another process now"),
             Self::Unreadable => f.write_str("it has named no process for 30 seconds"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    /// Everything that a lock file may be to a caller, by its holder's fate and its age in seconds.
+    #[rstest]
+    #[case::held(Some(Fate::Same), 0, "is held by pid 7")]
+    #[case::held_elsewhere(Some(Fate::Elsewhere), 0, "is held by pid 7")]
+    #[case::held_for_long(Some(Fate::Same), 1_000_000, "is held by pid 7")]
+    #[case::gone(Some(Fate::Gone), 0, "pid 7 is gone")]
+    #[case::replaced(Some(Fate::Replaced), 0, "pid 7 belongs to another process now")]
+    #[case::nobodys_and_young(None, 29, "has no pid yet")]
+    #[case::nobodys_and_old(None, 31, "it has named no process for 30 seconds")]
+    fn a_lock_file_is_classified(
+        #[case] fate: Option<Fate>,
+        #[case] seconds: u64,
+        #[case] expected: &str,
+    ) {
+        let who = ProcessIdentity::bare(Pid::new(7).unwrap());
+        let now = SystemTime::now();
+        let age = Age::of([now - Duration::from_secs(seconds)], now);
+        let said = match classify(fate.map(|fate| (fate, who)), age) {
+            Ok(stale) => stale.to_string(),
+            Err(busy) => busy.to_string(),
+        };
+        assert_eq!(said, expected);
     }
 }

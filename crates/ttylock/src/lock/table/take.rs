@@ -12,10 +12,10 @@ use pidlockfile::{
 use super::classify::{Busy, LastLook, Lock, Stale, counts_as_lock};
 use super::daemon::most_kept;
 use super::state::{State, TEMPORARY, claim};
-use super::{ATTEMPTS, Checked, Stop, daemon, resolve};
+use super::{ATTEMPTS, Checked, Stop, daemon, handover, resolve};
 use crate::device::node::{Node, ResolvedDevice};
 use crate::limits::LOCKS_OF_A_USER;
-use crate::lock::directories::{Directories, LockFile, Place};
+use crate::lock::directories::{Directories, LockFile, Place, Role};
 use crate::lock::flock::{Completeness, FlockHolder, Shortage, Sight};
 use crate::lock::holder_records::{Applicant, Claimant, HolderRecord, Origin};
 #[cfg(test)]
@@ -60,7 +60,12 @@ pub(super) fn take(
     refuse_one_too_many(state, own, pid)?;
     refuse_flock(state, &resolved, pid)?;
     // Stale locks under names that this lock does not write. Those that may not be removed are ignored.
-    open.searched(&lock_names).try_for_each(|file| clear_searched(state, file))?;
+    open.searched_and_first(&lock_names).try_for_each(|file| {
+        match lock_names.written.first() == Some(file.name) && file.place.role == Role::Written {
+            true => refuse_held(state, file),
+            false => clear_searched(state, file),
+        }
+    })?;
     let mut taken = Vec::with_capacity(1);
     take_written(state, own, &lock_names.written, &claimant, &mut taken)
         .and_then(|()| confirm(state, &open, &lock_names, &applicant, &taken))
@@ -160,6 +165,15 @@ fn refuse_open(
     };
     state.say(Weight::Warning, format!("{device} is busy: {shortage}, and {who}"));
     Err(Stop::Busy(state.process_of(opener)))
+}
+
+/// A living holder at the first name is the answer. Nothing is written, and the gate is not entered, to find that out.
+fn refuse_held(state: &mut State, first: LockFile<'_>) -> Result<(), Stop> {
+    let Ok(Some(lock)) = handover::read(state, first) else { return Ok(()) };
+    match state.classify(lock) {
+        Err(held @ Busy::Held(_)) => Err(state.busy(first, held)),
+        Ok(_) | Err(_) => Ok(()),
+    }
 }
 
 /// Takes every written name in order. If that fails, the caller gives back those that were taken. Several names are links

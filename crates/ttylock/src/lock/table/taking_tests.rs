@@ -896,6 +896,19 @@ fn a_lock_waits_for_a_process_in_the_gate_and_is_refused() {
     assert_eq!(table.attempt_lock(&own, None, last()).outcome(), Outcome::Done);
 }
 
+/// Nor does it wait there to say that the port is held.
+#[test]
+fn a_held_port_is_busy_whoever_is_in_the_gate() {
+    let shared = Shared::new();
+    let (mut table, holder) = (shared.service(), Sleeper::new());
+    assert_eq!(table.lock(&request(holder.pid())).outcome(), Outcome::Done);
+    let _inside = enter(shared.service());
+    let answer = table.attempt_lock(&request(Pid::this()), None, fresh());
+    let Err(Stop::Busy(Some(who))) = answer.result else { panic!("{answer:?}") };
+    assert_eq!(who.pid, holder.pid());
+    assert_eq!(std::fs::read_dir(shared.0.path().join("lock")).unwrap().count(), 1);
+}
+
 /// The first name is the one that others meet.
 #[test]
 fn a_lock_that_is_not_unlocked_keeps_its_first_name() {
