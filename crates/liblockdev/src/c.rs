@@ -14,7 +14,7 @@ use std::time::Duration;
 use lfp::Pid;
 use libc::pid_t;
 
-use crate::device::{self, Answer, BUSY, Errno};
+use crate::{Answer, BUSY, Errno};
 
 /// The process to lock for, if it is not the caller.
 static OTHER: AtomicI32 = AtomicI32::new(0);
@@ -57,7 +57,7 @@ pub extern "C" fn dev_setpid(pid: pid_t) -> pid_t {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dev_testlock(device: *const c_char) -> pid_t {
     // SAFETY: the caller's promise.
-    unsafe { called("dev_testlock", device, device::test) }
+    unsafe { called("dev_testlock", device, crate::test) }
 }
 
 /// Takes the device for this process.
@@ -67,7 +67,7 @@ pub unsafe extern "C" fn dev_testlock(device: *const c_char) -> pid_t {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dev_lock(device: *const c_char) -> pid_t {
     // SAFETY: the caller's promise.
-    unsafe { called("dev_lock", device, |name| device::lock(name, locker())) }
+    unsafe { called("dev_lock", device, |name| crate::lock(name, locker())) }
 }
 
 /// Hands the lock of `old`, or with 0 of any process, to this process.
@@ -77,7 +77,7 @@ pub unsafe extern "C" fn dev_lock(device: *const c_char) -> pid_t {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dev_relock(device: *const c_char, old: pid_t) -> pid_t {
     // SAFETY: the caller's promise.
-    unsafe { called("dev_relock", device, |name| device::relock(name, named(old)?, locker())) }
+    unsafe { called("dev_relock", device, |name| crate::relock(name, named(old)?, locker())) }
 }
 
 /// Releases the device for `pid`, or with 0 for any process.
@@ -87,7 +87,7 @@ pub unsafe extern "C" fn dev_relock(device: *const c_char, old: pid_t) -> pid_t 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dev_unlock(device: *const c_char, pid: pid_t) -> pid_t {
     // SAFETY: the caller's promise.
-    unsafe { called("dev_unlock", device, |name| device::unlock(name, named(pid)?)) }
+    unsafe { called("dev_unlock", device, |name| crate::unlock(name, named(pid)?)) }
 }
 
 /// AIX's name for taking a device: 0 or -1.
@@ -139,7 +139,7 @@ pub unsafe extern "C" fn ttywait(device: *mut c_char) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ttylock_helper(device: *const c_char) -> c_int {
     // SAFETY: the caller's promise.
-    unsafe { helped(device, |name| device::lock(name, Pid::this())) }
+    unsafe { helped(device, |name| crate::lock(name, Pid::this())) }
 }
 
 /// The same of `lockdev -u`.
@@ -149,7 +149,7 @@ pub unsafe extern "C" fn ttylock_helper(device: *const c_char) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ttyunlock_helper(device: *const c_char) -> c_int {
     // SAFETY: the caller's promise.
-    unsafe { helped(device, |name| device::unlock(name, Some(Pid::this()))) }
+    unsafe { helped(device, |name| crate::unlock(name, Some(Pid::this()))) }
 }
 
 /// The same of `lockdev` without an option: 0, nobody has the device.
@@ -159,7 +159,7 @@ pub unsafe extern "C" fn ttyunlock_helper(device: *const c_char) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ttylocked_helper(device: *const c_char) -> c_int {
     // SAFETY: the caller's promise.
-    unsafe { helped(device, device::test) }
+    unsafe { helped(device, crate::test) }
 }
 
 /// Waits until nobody has the device.
@@ -175,7 +175,7 @@ pub unsafe extern "C" fn ttywait_helper(device: *const c_char) -> c_int {
 /// Waits until nobody has the device, or until that cannot be learned.
 fn wait(device: &[u8]) -> Answer {
     loop {
-        match device::test(device) {
+        match crate::test(device) {
             Ok(Some(_)) | Err(BUSY) => thread::sleep(PAUSE),
             free_or_unknown => return free_or_unknown,
         }

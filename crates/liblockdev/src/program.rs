@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use pidlockfile::process::of_caller;
 
-use crate::device::{self, Answer, BUSY, Errno};
+use crate::{Answer, BUSY, Errno};
 
 /// The exit code for any trouble that has no code of its own.
 const TROUBLE: u8 = 255;
@@ -34,9 +34,9 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> u8 {
     };
     let device = device.as_bytes();
     let answer = match action {
-        Action::Lock => device::lock(device, parent),
-        Action::Unlock => device::unlock(device, Some(parent)),
-        Action::Test => device::test(device),
+        Action::Lock => crate::lock(device, parent),
+        Action::Unlock => crate::unlock(device, Some(parent)),
+        Action::Test => crate::test(device),
     };
     code(answer)
 }
