@@ -1,4 +1,5 @@
-//! A limit of the service that the client keeps, and limits of its own. Pure.
+//! A limit of the service that the client keeps, and limits of its own: how long it is waited for, in every program and
+//! library of ours. Pure.
 
 use std::time::Duration;
 
@@ -13,6 +14,13 @@ pub(crate) const COMMAND_SEARCH: Duration = Duration::from_secs(2);
 
 /// The same for the names of holders in a complaint.
 pub(crate) const COMPLAINT_SEARCH: Duration = Duration::from_millis(500);
+
+/// For reaching the service, for its greeting, and for each answer. Longer than a service takes for its slowest LOCK.
+pub const PATIENCE: Duration = Duration::from_secs(10);
+
+/// For a release that was not confirmed and is repeated beside other work: the end of the process releases the lock in
+/// any case.
+pub const RELEASE_PATIENCE: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 #[cfg(feature = "cli")]

@@ -7,7 +7,6 @@ mod address;
 pub(crate) mod broker;
 mod error;
 mod guard;
-mod patience;
 mod reply;
 mod status;
 mod usual;
@@ -23,10 +22,10 @@ use nix::errno::Errno;
 use nix::sys::socket::{self, UnixAddr};
 use pidlockfile::Pid;
 
+pub use crate::limits::{PATIENCE, RELEASE_PATIENCE};
 pub use address::{Address, NotAnAddress, UNIX_SOCKET};
 pub use error::Error;
 pub use guard::{LockError, PortLock, lock, lock_at, lock_timeout, try_lock};
-pub use patience::{PATIENCE, RELEASE_PATIENCE};
 pub use reply::REPLY_LIMIT;
 pub use status::Waiter;
 

@@ -1,4 +1,4 @@
-//! Parses the answer to STAT. Text in, holders out. The format is described in `lfpd::protocol::status`.
+//! Parses the answer to STAT. Text in, holders out. The format is described in `lfpd::protocol::reply`.
 
 use std::path::PathBuf;
 use std::time::{Duration, UNIX_EPOCH};
@@ -109,7 +109,7 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
-    use lfpd::protocol::status::{Report, Scope};
+    use lfpd::protocol::reply::{Report, Scope};
 
     fn reply(lines: &[&str]) -> Reply {
         let mut all = vec!["holders=1 shown=1".to_owned()];

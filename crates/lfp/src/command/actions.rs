@@ -7,9 +7,8 @@ use pidlockfile::process::{NoCaller, lives, of_caller};
 use wrapcmd::Value;
 
 use super::arguments::{self, Asked, AskedInTime, Handed, Taken};
-use super::exit;
 use super::looking::refuse_missing;
-use super::outcome::Failure;
+use super::outcome::{Failure, exit};
 use super::output::Output;
 use super::report::{in_the_way, living, openers};
 use super::row::Row;

@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use nix::unistd::geteuid;
 
-use super::denial::{NO_FORCE, Reason, nobodys, supposed_reasons};
-use super::outcome::Failure;
+use super::outcome::{Failure, NO_FORCE, Reason, nobodys, supposed_reasons};
 use super::report::living;
 use crate::client::PATIENCE;
 use crate::client::broker::{Broker, Trouble, advice};

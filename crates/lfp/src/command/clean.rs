@@ -4,10 +4,9 @@
 use pidlockfile::Pid;
 use wrapcmd::{Form, Value};
 
-use super::exit;
-use super::outcome::Failure;
+use super::outcome::{Failure, exit};
 use super::output::Output;
-use super::printable::printable;
+use super::row::printable;
 use super::row::{self, Row};
 use crate::client::broker::{Broker, Route};
 use crate::limits::COMMAND_SEARCH;

@@ -19,7 +19,7 @@ use ttylock::{
 };
 
 use super::output::warn;
-use super::printable::printable;
+use super::row::printable;
 
 /// The devices of a command, exclusive while it has them open.
 pub(super) struct Exclusion {

@@ -6,11 +6,10 @@ use wrapcmd::{Form, Value};
 
 use super::arguments::{List, Presence, Times, Who};
 use super::devices::{Device, Names, serial_names, sort_by_name, suggestion};
-use super::exit;
-use super::outcome::Failure;
+use super::outcome::{Failure, exit};
 use super::output::Output;
-use super::printable::printable;
 use super::report::{self, Service, Sight, table};
+use super::row::printable;
 use crate::client::broker::Route;
 use ttylock::{DeviceName, Layout, OutOfSight, follow};
 

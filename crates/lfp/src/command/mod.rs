@@ -4,32 +4,22 @@
 //! It needs no rights of its own: what the caller may not do, the service may do.
 
 mod actions;
-mod adopt;
 mod arguments;
 mod broker;
-mod calendar;
 mod clean;
 mod command_lines;
-mod denial;
 mod devices;
-mod examples;
 #[cfg_attr(not(target_os = "linux"), path = "exclusive_elsewhere.rs")]
 mod exclusive;
 mod executable;
-mod exit;
-mod left_open;
 mod looking;
 mod outcome;
 mod output;
-mod printable;
 mod report;
 mod row;
 mod run;
 mod shim;
-mod spelling;
-mod table;
 mod taking;
-mod values;
 mod waiting;
 
 use std::ffi::OsString;
@@ -43,7 +33,7 @@ use wrapcmd::usage::{self, OwnWords};
 pub use arguments::command;
 
 use arguments::{Action, Options};
-use outcome::Failure;
+use outcome::{Failure, exit};
 use output::Output;
 
 /// Runs the program to its end. The arguments are with the program's name.
@@ -113,7 +103,7 @@ fn act(options: Options) -> u8 {
         Action::List(asked) => looking::list(&asked, &route, &output),
         Action::Run(asked) => run::run(&asked, &route, &output),
         Action::Shim(asked) => shim::run(asked, &route, &output),
-        Action::Adopt(asked) => adopt::adopt(&asked, &output),
+        Action::Adopt(asked) => shim::adopt(&asked, &output),
         Action::Clean => clean::clean(&route, &output),
         Action::Completions { shell } => actions::completions(shell, &output),
     };

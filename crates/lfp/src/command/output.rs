@@ -5,11 +5,8 @@ use std::io::{self, IsTerminal, Write};
 
 use wrapcmd::{Form, StartError, Value};
 
-use super::exit;
-use super::outcome::Failure;
-use super::printable::printable;
-use super::row::Row;
-use super::table::plain;
+use super::outcome::{Failure, exit};
+use super::row::{Row, plain, printable};
 
 /// Where answers go. Text goes to standard output, complaints to standard error; JSON, answers
 /// and failures alike, to standard output.

@@ -6,12 +6,11 @@ use std::path::Path;
 use pidlockfile::{Pid, span};
 use wrapcmd::Value;
 
-use super::calendar::local;
 use super::devices::Device;
 use super::outcome::Failure;
-use super::printable::printable;
-use super::row::{Row, device_path, rows, user_name};
-use super::table::{Cell, HEADING, PLAIN, WARNING, aligned};
+use super::row::{
+    Cell, HEADING, PLAIN, Row, WARNING, aligned, device_path, local, printable, rows, user_name,
+};
 use crate::client::broker::{Broker, Route};
 use crate::client::{Client, Error, Waiter};
 use crate::limits::{COMMAND_SEARCH, COMPLAINT_SEARCH};

@@ -1,16 +1,18 @@
-//! A holder as it is shown to people and programs.
+//! A holder as it is shown to people and programs: as JSON, as text in aligned columns, with times in the time zone of the
+//! machine, and with foreign text made safe to print on a terminal. There is no clock here.
 
 use std::collections::{BTreeSet, HashMap};
+use std::fmt::Write;
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use pidlockfile::{Age, Pid, span};
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use pidlockfile::{Age, Pid, ascii, span};
+use ttylock::{Holder, Standing};
 use wrapcmd::Value;
 
-use super::calendar::{local, utc};
 use super::command_lines::{self, Described};
-use super::printable::printable;
-use ttylock::{Holder, Standing};
 
 /// The longest part of a command line that is shown, in characters.
 const COMMAND_CHARS: usize = 200;
@@ -199,4 +201,124 @@ fn or_root(owner: u32) -> String {
 
 fn user(uid: u32) -> String {
     user_name(uid).unwrap_or_else(|| format!("uid {uid}"))
+}
+
+/// One cell: its text, and the sequence that begins its style on a terminal. The text must be printable: control
+/// characters would break the columns.
+pub(super) type Cell = (String, &'static str);
+
+pub(super) const PLAIN: &str = "";
+pub(super) const HEADING: &str = "\x1b[1m";
+pub(super) const WARNING: &str = "\x1b[33m";
+const END: &str = "\x1b[0m";
+
+/// Lines of cells with two blanks between columns, each with the text below it; the last column is not filled up.
+pub(super) fn aligned<const COLUMNS: usize>(lines: &[([Cell; COLUMNS], String)]) -> String {
+    let length = |(text, _): &Cell| text.chars().count();
+    let mut widths = [0; COLUMNS];
+    for (line, _) in lines {
+        for (width, cell) in widths.iter_mut().zip(line) {
+            *width = length(cell).max(*width);
+        }
+    }
+    let mut all = String::new();
+    for (line, below) in lines {
+        let mut missing = 0;
+        for (cell, width) in line.iter().zip(widths) {
+            let (text, style) = cell;
+            let end = if style.is_empty() { "" } else { END };
+            let _ = write!(all, "{:missing$}{style}{text}{end}", "");
+            missing = width.saturating_sub(length(cell)).saturating_add(2);
+        }
+        all.extend(["\n", below]);
+    }
+    all
+}
+
+/// The same text without styles.
+pub(super) fn plain(text: &str) -> String {
+    [HEADING, WARNING, END].iter().fold(text.to_owned(), |text, style| text.replace(style, ""))
+}
+
+/// RFC 3339, in UTC, to the second: `2026-11-21T03:20:11Z`. `None` before 1970 and after 9999.
+pub(super) fn utc(time: SystemTime) -> Option<String> {
+    Some(format!("{:.0}", point(time)?))
+}
+
+/// RFC 3339, as clocks on the wall have it here, with the zone: `2026-11-21T04:20:11+01:00`.
+pub(super) fn local(time: SystemTime) -> Option<String> {
+    in_zone(time, TimeZone::system())
+}
+
+fn in_zone(time: SystemTime, zone: TimeZone) -> Option<String> {
+    Some(point(time)?.to_zoned_datetime(zone).strftime("%Y-%m-%dT%H:%M:%S%:z").to_string())
+}
+
+/// To the second.
+fn point(time: SystemTime) -> Option<Timestamp> {
+    let seconds = time.duration_since(UNIX_EPOCH).ok()?.as_secs();
+    Timestamp::from_second(i64::try_from(seconds).ok()?).ok()
+}
+
+/// Text that can do nothing to a terminal: what is neither a letter, a digit nor printable ASCII
+/// shows as `?`.
+pub(super) fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_alphanumeric() { c } else { ascii(c) }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use rstest::rstest;
+
+    use super::{printable, *};
+
+    /// Styles do not count as width.
+    #[test]
+    fn columns_are_aligned() {
+        let head = ["A", "LONG", "C"].map(|text| (text.to_owned(), HEADING));
+        let line = [("wider", PLAIN), ("é", WARNING), ("z z", PLAIN)];
+        let line = line.map(|(text, style)| (text.to_owned(), style));
+        let text = aligned(&[(head, String::new()), (line, "  below\n".to_owned())]);
+        let head = "\x1b[1mA\x1b[0m      \x1b[1mLONG\x1b[0m  \x1b[1mC\x1b[0m\n";
+        assert_eq!(text, format!("{head}wider  \x1b[33mé\x1b[0m     z z\n  below\n"));
+        assert_eq!(plain(&text), "A      LONG  C\nwider  é     z z\n  below\n");
+    }
+
+    #[rstest]
+    #[case(0, Some("1970-01-01T00:00:00Z"))]
+    #[case(951_782_400, Some("2000-02-29T00:00:00Z"))]
+    #[case(1_763_700_000, Some("2025-11-21T04:40:00Z"))]
+    #[case(300_000_000_000, None)]
+    fn times_are_written_as_rfc_3339(#[case] seconds: u64, #[case] text: Option<&str>) {
+        assert_eq!(utc(UNIX_EPOCH + Duration::from_secs(seconds)).as_deref(), text);
+    }
+
+    #[rstest]
+    #[case::east("<+01>-1", "2025-11-21T05:40:00+01:00")]
+    #[case::west("<-0330>3:30", "2025-11-21T01:10:00-03:30")]
+    #[case::here("UTC0", "2025-11-21T04:40:00+00:00")]
+    fn local_times_tell_their_zone(#[case] zone: &str, #[case] text: &str) {
+        let time = UNIX_EPOCH + Duration::from_secs(1_763_700_000);
+        let zone = TimeZone::posix(zone).unwrap();
+        assert_eq!(in_zone(time, zone).as_deref(), Some(text));
+    }
+
+    #[test]
+    fn times_before_1970_have_no_text() {
+        assert_eq!(utc(UNIX_EPOCH - Duration::from_secs(1)), None);
+    }
+
+    #[rstest]
+    #[case::plain("picocom -b 9600", "picocom -b 9600")]
+    #[case::letters("José 部", "José 部")]
+    #[case::escape("\x1b[2Jx", "?[2Jx")]
+    #[case::one_byte_escape("\u{9b}2J", "?2J")]
+    #[case::line_ends("a\r\nb\tc\0", "a??b?c?")]
+    #[case::right_to_left("a\u{202e}b\u{2066}c", "a?b?c")]
+    #[case::invisible("a\u{200b}b\u{feff}", "a?b?")]
+    fn characters_that_control_a_terminal_are_replaced(#[case] text: &str, #[case] shown: &str) {
+        assert_eq!(printable(text), shown);
+    }
 }

@@ -1,6 +1,9 @@
 //! `lfp run`: holds a device while a command runs; the command's own process is the holder (see the crate
-//! `wrapcmd`).
+//! `wrapcmd`). When the command has ended, programs may still have its ports open, such as itself in the background:
+//! these are named.
 
+use std::fs;
+use std::iter::successors;
 use std::os::fd::BorrowedFd;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
@@ -8,24 +11,22 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 use pidlockfile::{Pid, process};
+use ttylock::{DeviceName, Layout, Outcome, Request, Standing, Table, follow, out_of_sight};
 use wrapcmd::exit::End;
 use wrapcmd::{Beside, Signals, Standby};
 
-use super::actions::{busy_for, came_of, done_or_why, surprises};
+use super::actions::{busy_for, came_of, done_or_why, still_open, surprises};
 use super::arguments::Run;
 use super::exclusive::Exclusion;
-use super::left_open;
 use super::looking::{OUTSIDE, refuse_missing};
 use super::outcome::{Failure, words_of};
 use super::output::{Output, warn};
-use super::printable::printable;
-use super::shim;
+use super::row::printable;
 use super::taking::Yielding;
-use super::waiting;
+use super::{shim, waiting};
 use crate::client::broker::{Broker, Route, how_to_start};
 use crate::client::{Address, PATIENCE};
 use crate::limits::COMMAND_SEARCH;
-use ttylock::{DeviceName, Layout, Outcome, Request, Standing, Table, follow, out_of_sight};
 
 /// How long the service may take for the first answer where we can wait for the lock.
 const ATTEMPT: Duration = Duration::from_secs(1);
@@ -90,7 +91,7 @@ fn in_a_child(asked: &Run, route: &Route, output: &Output) -> Result<u8, Failure
     if let Some(exclusion) = beside.exclusion {
         exclusion.end();
     }
-    let remarks = left_open::by(pid, &requests);
+    let remarks = left_open_by(pid, &requests);
     // Before the process is waited for: until then its number is its own, so that the lock that
     // is released can be no other's.
     for request in requests.iter().rev() {
@@ -235,4 +236,56 @@ fn release(broker: &mut Broker, request: &Request) {
 
 fn ended(end: std::io::Result<End>) -> Result<u8, Failure> {
     end.map(End::code).map_err(|_| Failure::system("cannot wait for the command"))
+}
+
+/// How often, and at which interval, the ports are examined while a program may still be about to open them: gpsd forks,
+/// ends, and opens its port then.
+const LOOKS: usize = 20;
+const INTERVAL: Duration = Duration::from_millis(50);
+
+/// A process that began longer ago than this has opened its ports by now.
+const RECENT_SECS: u64 = 10;
+
+/// A sentence for each program that has one of the command's ports open. To be asked when the command has ended, and is
+/// not waited for yet, and before the locks are released: the next holder may open the port at once.
+pub(super) fn left_open_by(command: Pid, requests: &[Request]) -> Vec<String> {
+    for _ in 1..LOOKS {
+        let remarks = all_still_open(requests);
+        if !remarks.is_empty() || !left_a_process(command) {
+            return remarks;
+        }
+        wrapcmd::pause(None, None, Some(INTERVAL));
+    }
+    all_still_open(requests)
+}
+
+fn all_still_open(requests: &[Request]) -> Vec<String> {
+    requests.iter().flat_map(still_open).collect()
+}
+
+/// Whether there is a process that looks like an orphan of the command: it is younger, began a moment ago, and its parent
+/// is one that may have adopted it: the first process, or an ancestor of our caller's. A mistake costs nothing but time.
+fn left_a_process(command: Pid) -> bool {
+    let recent = ticks_of_uptime()
+        .and_then(|now| now.checked_sub(process::ticks_per_second()?.checked_mul(RECENT_SECS)?));
+    let Some(begin) = process::stat(command).map(|it| it.start.max(recent.unwrap_or_default()))
+    else {
+        return false;
+    };
+    let caller = process::parent(Pid::this());
+    let line = successors(caller, |pid| process::parent(*pid)).skip(1);
+    let adopters: Vec<i64> = line.map(|pid| pid.as_raw().into()).chain([1]).collect();
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    processes
+        .filter_map(|entry| Pid::parse(entry.file_name().as_encoded_bytes()).ok())
+        .filter(|pid| *pid != Pid::this() && *pid != command)
+        .filter_map(process::stat)
+        .any(|it| it.start >= begin && adopters.contains(&it.parent) && !it.has_ended())
+}
+
+/// The time since the start of the machine, in the unit of [`process::Stat::start`]. Source: proc(5), `/proc/uptime`.
+fn ticks_of_uptime() -> Option<u64> {
+    let text = fs::read_to_string("/proc/uptime").ok()?;
+    let (seconds, _) = text.split_once('.')?;
+    seconds.parse::<u64>().ok()?.checked_mul(process::ticks_per_second()?)
 }

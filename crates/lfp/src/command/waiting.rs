@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 use wrapcmd::{Signals, Woken};
 
-use super::denial::Reason;
+use super::outcome::Reason;
 use super::output::Output;
 use super::report::in_the_way;
 use super::row::Row;
