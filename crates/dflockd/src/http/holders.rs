@@ -5,7 +5,7 @@ use crate::server::{Numbers, Roster};
 /// `keys` has `shown` of the `matching` keys in use, those with the longest queues first. Each key has some of its
 /// `held` holders, the longest hold first, and the first of its `waiters` waiters. Connections have the numbers of
 /// `stats` and the log.
-pub(super) fn body(numbers: &Numbers, roster: &Roster) -> String {
+pub(super) fn holders_body(numbers: &Numbers, roster: &Roster) -> String {
     let Roster { entries, shown, matching } = roster;
     let census = &numbers.census;
     format!(

@@ -19,7 +19,7 @@ pub(super) fn is_preflight(origins: &[String], method: &Method, headers: &Header
 }
 
 /// The value of Access-Control-Allow-Origin, if the page of the request may read the answer.
-pub(super) fn allowed(origins: &[String], headers: &HeaderMap) -> Option<HeaderValue> {
+pub(super) fn allowed_origin(origins: &[String], headers: &HeaderMap) -> Option<HeaderValue> {
     let origin = headers.get(ORIGIN)?;
     if origins.iter().any(|it| it == ANY) {
         return Some(HeaderValue::from_static(ANY));
@@ -29,17 +29,17 @@ pub(super) fn allowed(origins: &[String], headers: &HeaderMap) -> Option<HeaderV
 
 /// Whether a request for a lock may come from where it comes: not from a page, from one of this server, or from one of
 /// an allowed origin.
-pub(super) fn may_ask(origins: &[String], headers: &HeaderMap) -> bool {
+pub(super) fn may_ask_from_there(origins: &[String], headers: &HeaderMap) -> bool {
     let Some(origin) = headers.get(ORIGIN) else { return true };
     let own = headers.get(HOST).map(HeaderValue::as_bytes);
     let of_page = [&b"http://"[..], b"https://"]
         .iter()
         .find_map(|scheme| origin.as_bytes().strip_prefix(*scheme));
-    of_page.is_some() && of_page == own || allowed(origins, headers).is_some()
+    of_page.is_some() && of_page == own || allowed_origin(origins, headers).is_some()
 }
 
 /// Tells the browser that the page may read the answer.
-pub(super) fn allow(origin: HeaderValue, headers: &mut HeaderMap) {
+pub(super) fn allow_origin(origin: HeaderValue, headers: &mut HeaderMap) {
     if origin != ANY {
         headers.insert(VARY, HeaderValue::from_static("Origin"));
     }
@@ -91,8 +91,8 @@ mod tests {
     ) {
         let origins: Vec<String> = origins.iter().map(|it| (*it).to_owned()).collect();
         let headers = headers(origin);
-        assert_eq!(may_ask(&origins, &headers), may);
-        let allowed = allowed(&origins, &headers);
+        assert_eq!(may_ask_from_there(&origins, &headers), may);
+        let allowed = allowed_origin(&origins, &headers);
         assert_eq!(allowed.as_ref().map(|it| it.to_str().unwrap()), answer);
     }
 }

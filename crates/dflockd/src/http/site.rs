@@ -128,8 +128,8 @@ impl Site {
             reply::close(&mut response);
         }
         if self.reach != Reach::Standby {
-            let origin = origin::allowed(&self.handle.settings.http.origins, &head.headers);
-            origin.into_iter().for_each(|it| origin::allow(it, response.headers_mut()));
+            let origin = origin::allowed_origin(&self.handle.settings.http.origins, &head.headers);
+            origin.into_iter().for_each(|it| origin::allow_origin(it, response.headers_mut()));
         }
         let place = STATUSES.iter().position(|&status| status == response.status());
         if let Some(count) = place.and_then(|place| self.answers.get(place)) {
@@ -202,7 +202,7 @@ impl Site {
             return Ok(found);
         }
         let origins = &self.handle.settings.http.origins;
-        if found.access == Access::Locks && !origin::may_ask(origins, &head.headers) {
+        if found.access == Access::Locks && !origin::may_ask_from_there(origins, &head.headers) {
             return Err(Fault::WrongOrigin);
         }
         let key = found.key().unwrap_or_default();
@@ -273,7 +273,7 @@ impl Site {
         let roster = self.handle.roster(&query::wanted(query)?).await;
         let mut numbers = self.handle.numbers();
         numbers.draining |= is_draining;
-        let body = holders::body(&numbers, &roster);
+        let body = holders::holders_body(&numbers, &roster);
         self.handle.recorded().await?;
         Ok(reply::whole(StatusCode::OK, JSON, body))
     }

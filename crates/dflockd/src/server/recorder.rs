@@ -23,7 +23,7 @@ const CHECK: Duration = Duration::from_secs(1);
 const GATHER: Duration = Duration::from_millis(1);
 
 /// Starts the task that records holds, if they are recorded.
-pub(super) fn start(shared: &Arc<Shared>) -> Option<JoinHandle<()>> {
+pub(super) fn start_recorder(shared: &Arc<Shared>) -> Option<JoinHandle<()>> {
     let settings = &shared.settings;
     let default_lease = settings.caps.default_ttl;
     #[cfg(feature = "etcd")]
