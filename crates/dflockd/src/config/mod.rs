@@ -2,7 +2,6 @@
 //! override the environment, the environment overrides the defaults, and every value is checked before the server
 //! opens anything.
 
-mod etcd;
 mod flags;
 
 pub use flags::{FLAGS, Flag, Kind};

@@ -1,10 +1,9 @@
 //! Locks over HTTP: one request of a client → one request to the engine → one answer. A client has a session, which is a
 //! connection to the engine, or asks for a hold that belongs to no connection.
 
-use super::order::request;
-use super::query;
 use super::reply::{self, Fault, JSON, ReplyBody};
-use super::route::{Deed, Form};
+use super::request::request;
+use super::request::{self, Deed, Form};
 use super::site::{Caller, Site};
 use crate::server::{Denied, Full, KeyReport, MOST_PARTIES, SessionId, Shared, Visit};
 use hyper::Response;
@@ -77,7 +76,7 @@ impl Site {
         is_draining: bool,
     ) -> Result<Response<ReplyBody>, Fault> {
         let key = key(name)?;
-        let (is_alone, is_shared) = query::manner(head.uri.query())?;
+        let (is_alone, is_shared) = request::manner(head.uri.query())?;
         let form = match form {
             Form::Lock if is_shared => Form::Shared,
             Form::Semaphore if is_shared => {
@@ -132,7 +131,7 @@ impl Site {
         caller: &Caller,
     ) -> Result<Response<ReplyBody>, Fault> {
         let key = key(name)?;
-        let sight = match query::watched(head.uri.query())? {
+        let sight = match request::watched(head.uri.query())? {
             None => self.handle.sight(key),
             Some((last, timeout)) => {
                 let visit = Visit::alone(&self.handle, caller.address);

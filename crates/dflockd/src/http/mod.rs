@@ -3,14 +3,10 @@
 //!
 //! ```text
 //! door ─▶ seats            sockets, TLS, how many and for how long
-//!      ─▶ site ─▶ route    pure: method and path → what is wanted, or why not
-//!              ─▶ gate     pure: Host and Authorization headers
-//!              ─▶ origin   pure: which web pages may ask, and read the answer
-//!              ─▶ limits   pure: requests and connections of one address
-//!              ─▶ query    pure: what to show of the holders, how a lock is asked for
-//!              ─▶ order    pure: verb, key and body → a request to the engine
+//!      ─▶ site ─▶ request  method, path, query and body → what is wanted, or why not
+//!              ─▶ gate     the headers Host and Authorization; which web pages may ask, and read the answer
 //!              ─▶ locks    sessions, locks, semaphores
-//!              ─▶ metrics, holders   pure: numbers → text
+//!              ─▶ metrics  numbers → text
 //!              ─▶ leader   what the leader of a service on etcd answers for a server that does not lead
 //!              ─▶ reply    the one place where answers get their headers
 //! ```
@@ -20,17 +16,12 @@
 
 mod door;
 mod gate;
-mod holders;
 #[cfg(feature = "etcd")]
 mod leader;
-mod limits;
 mod locks;
 mod metrics;
-mod order;
-mod origin;
-mod query;
 mod reply;
-mod route;
+mod request;
 mod seats;
 mod site;
 

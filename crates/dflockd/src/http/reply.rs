@@ -1,9 +1,12 @@
-//! The HTTP answers, with all headers and error words.
+//! The HTTP answers, with all headers and error words, and the roster as JSON.
 //!
 //! The page may run only the one script of this server. No answer may be stored, framed, or taken for another
 //! type.
 
-use crate::server::Shared;
+use std::convert::Infallible;
+use std::io;
+use std::sync::Arc;
+
 use http_body_util::channel::{Channel, Sender};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
@@ -17,9 +20,8 @@ use hyper::http::StatusCode;
 use leases::journal::Failed;
 use leases::wire::StatsCursor;
 use leases::{Progress, Refusal};
-use std::convert::Infallible;
-use std::io;
-use std::sync::Arc;
+
+use crate::server::{Numbers, Roster, Shared};
 
 /// The body of an answer. An error ends the connection, so that its client sees that the body is not whole.
 pub(super) type ReplyBody = UnsyncBoxBody<Bytes, io::Error>;
@@ -254,6 +256,26 @@ fn build(status: StatusCode, content_type: &'static str, body: ReplyBody) -> Res
         response.headers_mut().insert(name, HeaderValue::from_static(value));
     }
     response
+}
+
+/// `keys` has `shown` of the `matching` keys in use, those with the longest queues first. Each key has some of its
+/// `held` holders, the longest hold first, and the first of its `waiters` waiters. Connections have the numbers of
+/// `stats` and the log.
+pub(super) fn holders_body(numbers: &Numbers, roster: &Roster) -> String {
+    let Roster { entries, shown, matching } = roster;
+    let census = &numbers.census;
+    format!(
+        "{{\"version\":\"{}\",\"uptime_s\":{},\"draining\":{},\"connections\":{},\
+         \"keys_in_use\":{},\"holders\":{},\"waiters\":{},\"matching\":{matching},\"shown\":{shown},\
+         \"keys\":[{entries}]}}",
+        env!("CARGO_PKG_VERSION"),
+        numbers.uptime.as_secs(),
+        numbers.draining,
+        numbers.open_connections,
+        census.locks.in_use + census.semaphores.in_use,
+        census.locks.holders + census.semaphores.holders,
+        census.locks.waiters + census.semaphores.waiters,
+    )
 }
 
 #[cfg(test)]

@@ -1,12 +1,11 @@
 //! One request → one answer. Decides nothing about sockets, and keeps only numbers between requests.
 
 use super::gate::{self, Reach};
-use super::limits::Rates;
-use super::order::MAX_BODY_BYTES;
+use super::metrics;
 use super::reply::{self, Fault, JSON, ReplyBody, STATUSES};
-use super::route::{self, Access, Found, Route};
+use super::request::{self, Access, Found, MAX_BODY_BYTES, Route};
 use super::seats::{Answering, Seats};
-use super::{holders, metrics, origin, query};
+use crate::population::Rates;
 #[cfg(feature = "etcd")]
 use crate::server::Place;
 use crate::server::{Parting, Readiness, Shared, Transport, of_handshake};
@@ -128,8 +127,8 @@ impl Site {
             reply::close(&mut response);
         }
         if self.reach != Reach::Standby {
-            let origin = origin::allowed_origin(&self.handle.settings.http.origins, &head.headers);
-            origin.into_iter().for_each(|it| origin::allow_origin(it, response.headers_mut()));
+            let origin = gate::allowed_origin(&self.handle.settings.http.origins, &head.headers);
+            origin.into_iter().for_each(|it| gate::allow_origin(it, response.headers_mut()));
         }
         let place = STATUSES.iter().position(|&status| status == response.status());
         if let Some(count) = place.and_then(|place| self.answers.get(place)) {
@@ -147,7 +146,7 @@ impl Site {
     where
         B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Unpin,
     {
-        if origin::is_preflight(&self.handle.settings.http.origins, &head.method, &head.headers) {
+        if gate::is_preflight(&self.handle.settings.http.origins, &head.method, &head.headers) {
             return Ok(reply::nothing());
         }
         let found = self.judge(head, unread.is_some(), caller)?;
@@ -194,7 +193,7 @@ impl Site {
             let is_allowed = rates.allow(self.handle.now(), caller.address);
             is_allowed.then_some(()).ok_or(Fault::RateLimited)?;
         }
-        let found = route::find(&head.method, path)?;
+        let found = request::find(&head.method, path)?;
         if has_body && !matches!(found.route, Route::Ask(..)) {
             return Err(Fault::BodyRefused);
         }
@@ -202,7 +201,7 @@ impl Site {
             return Ok(found);
         }
         let origins = &self.handle.settings.http.origins;
-        if found.access == Access::Locks && !origin::may_ask_from_there(origins, &head.headers) {
+        if found.access == Access::Locks && !gate::may_ask_from_there(origins, &head.headers) {
             return Err(Fault::WrongOrigin);
         }
         let key = found.key().unwrap_or_default();
@@ -232,7 +231,7 @@ impl Site {
             Route::Holders => self.holders(query, is_draining).await?,
             Route::Release => self.release(query).await?,
             Route::Kick => {
-                let is_known = self.handle.kick_one(query::connection(query)?);
+                let is_known = self.handle.kick_one(request::connection(query)?);
                 is_known.then_some(()).ok_or(Fault::NotFound)?;
                 reply::whole(OK, JSON, "{\"kicked\":true}")
             }
@@ -270,16 +269,16 @@ impl Site {
         query: Option<&str>,
         is_draining: bool,
     ) -> Result<Response<ReplyBody>, Fault> {
-        let roster = self.handle.roster(&query::wanted(query)?).await;
+        let roster = self.handle.roster(&request::wanted(query)?).await;
         let mut numbers = self.handle.numbers();
         numbers.draining |= is_draining;
-        let body = holders::holders_body(&numbers, &roster);
+        let body = reply::holders_body(&numbers, &roster);
         self.handle.recorded().await?;
         Ok(reply::whole(StatusCode::OK, JSON, body))
     }
 
     async fn release(&self, query: Option<&str>) -> Result<Response<ReplyBody>, Fault> {
-        let key = query::key(query)?;
+        let key = request::key(query)?;
         let name = Key::new(&key).ok_or(Fault::BadRequest)?;
         let released = self.handle.force_release(name).await;
         tracing::warn!(key = %key.escape_ascii(), ?released, "released by an administrator");
@@ -336,7 +335,7 @@ fn ready(readiness: Readiness) -> Response<ReplyBody> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::route::{SCRIPT, STYLE};
+    use super::super::request::{SCRIPT, STYLE};
     use super::*;
 
     /// Without its mark, the page cannot ask for a secret.

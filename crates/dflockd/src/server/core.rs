@@ -5,14 +5,13 @@ mod connections;
 mod recording;
 mod sessions;
 mod shared;
-mod watching;
 
+use super::Settings;
 use super::access::Penalties;
 use super::key_json::Seen;
 use super::mint::ServerMint;
-use super::settings::Settings;
 pub(crate) use crate::population::Full;
-use connections::{Connections, Kind};
+use connections::{Connections, Kind, WOKEN_PER_TURN, Watchers};
 use leases::journal::{Failed, Mark};
 use leases::wire::{Fault, tag_of};
 use leases::{
@@ -29,7 +28,6 @@ use std::net::IpAddr;
 use std::ops::Range;
 use std::sync::Arc;
 use tokio::sync::Notify;
-use watching::{WOKEN_PER_TURN, Watchers};
 
 /// The server's own counters, beside those of the engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,11 +1,24 @@
-//! The driver is the timer of the engine: it sleeps until the next deadline of a lease, a wait or a session. A request wakes it
-//! only if it brings an earlier deadline, or changes a key that clients watch.
+//! The two tasks of a server. The driver is the timer of the engine: it sleeps until the next deadline of a lease, a wait or
+//! a session. A request wakes it only if it brings an earlier deadline, or changes a key that clients watch.
+//!
+//! The recorder drives the journal: one commit or confirmation after another, and one term after another. Requests are
+//! served meanwhile, and their answers wait for it, as [`Commits`](leases::journal::Commits) says.
 
-use super::core::Shared;
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::task::yield_now;
-use tokio::time::{Instant, timeout_at};
+
+use leases::MAX_KEYS;
+use leases::journal::{Call, Failed, Journal, Recovered};
+#[cfg(feature = "etcd")]
+use leases_etcd::{Contact, EtcdJournal};
+use tokio::task::{JoinHandle, yield_now};
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::core::Shared;
+#[cfg(feature = "etcd")]
+use super::link::standby::{follow, give_back};
+use super::state::DiskJournal;
 
 /// How often the driver runs if nothing is pending.
 const IDLE: Duration = Duration::from_secs(3600);
@@ -30,6 +43,105 @@ pub(super) async fn drive(shared: Arc<Shared>) {
         let idle = Instant::now() + IDLE;
         let at = shared.instant(next).map_or(idle, |at| Instant::from_std(at).min(idle));
         let _it_is_time = timeout_at(at, rearmed.notified()).await;
+    }
+}
+
+/// How often a journal whose room has a limit is asked again, and one that several servers share is asked who leads.
+const CHECK: Duration = Duration::from_secs(1);
+
+/// How long the next commit waits for the clients whose changes the last one carried. With ten clients of keys of their
+/// own, this doubles the number of cycles (docs/lock-server.md).
+const GATHER: Duration = Duration::from_millis(1);
+
+/// Starts the task that records holds, if they are recorded.
+pub(super) fn start_recorder(shared: &Arc<Shared>) -> Option<JoinHandle<()>> {
+    let settings = &shared.settings;
+    let default_lease = settings.caps.default_ttl;
+    #[cfg(feature = "etcd")]
+    if let Some(etcd) = &settings.etcd {
+        let standby = &shared.standby;
+        let (address, is_tls) = (settings.advertise.clone(), settings.tls.is_some());
+        let contact = Contact { address, secret: standby.secret.clone(), is_tls };
+        let journal = EtcdJournal::new(etcd.clone(), default_lease, contact);
+        tokio::spawn(follow(Arc::clone(shared), journal.observer()));
+        return Some(tokio::spawn(record(Arc::clone(shared), journal)));
+    }
+    let journal = DiskJournal::new(settings.state.as_ref()?, default_lease.span())?;
+    Some(tokio::spawn(record(Arc::clone(shared), journal)))
+}
+
+/// Runs until the server has ended its last term.
+async fn record<J: Journal>(shared: Arc<Shared>, mut journal: J) {
+    while let Some(recovered) = load(&shared, &mut journal).await {
+        let now = shared.now();
+        shared.core().begin_term(&recovered, now);
+        #[cfg(feature = "etcd")]
+        shared.standby.set_leading(true);
+        let served = serve_term(&shared, &mut journal).await;
+        #[cfg(feature = "etcd")]
+        shared.standby.set_leading(false);
+        if served.is_err() {
+            tracing::error!(
+                "holds cannot be recorded: all clients are sent away, and no hold is released"
+            );
+            continue;
+        }
+        if J::IS_SHARED {
+            // The last answers come first.
+            yield_now().await;
+            shared.core().end_term();
+        }
+        return journal.end().await;
+    }
+}
+
+/// `None` if the server ends before the term begins.
+async fn load(shared: &Shared, journal: &mut impl Journal) -> Option<Recovered> {
+    tokio::select! {
+        recovered = journal.load() => Some(recovered),
+        () = poll_fn(|cx| shared.core().recording.poll_closing(cx)) => None,
+    }
+}
+
+/// Returns when the server ends.
+async fn serve_term<J: Journal>(shared: &Arc<Shared>, journal: &mut J) -> Result<(), Failed> {
+    loop {
+        let wanted = shared.core().connections.len() + MAX_KEYS;
+        let room = journal.room(wanted);
+        shared.core().set_room(room);
+        let next = poll_fn(|cx| shared.core().recording.poll_call(cx));
+        let is_checked = J::IS_SHARED || room < usize::MAX;
+        let call = if is_checked { timeout(CHECK, next).await } else { Ok(next.await) };
+        let (outcome, records) = match call {
+            Ok(Some(Call::Commit(records))) => (journal.commit(&records).await, records),
+            Ok(Some(Call::Confirm)) => (journal.confirm().await, Vec::new()),
+            Ok(None) => return Ok(()),
+            Err(_) => {
+                // Clients that only wait must not wait at a server that was succeeded.
+                let confirmed = journal.confirm().await;
+                confirmed.inspect_err(|Failed| shared.core().end_term())?;
+                continue;
+            }
+        };
+        let now = shared.now();
+        let told = {
+            let mut core = shared.core();
+            let told = core.recording.told_together(&records);
+            core.end_call(outcome, &records, now);
+            told
+        };
+        #[cfg(feature = "etcd")]
+        if outcome.is_err() && J::IS_SHARED {
+            tokio::spawn(give_back(Arc::clone(shared), records));
+        }
+        outcome?;
+        if J::IS_SHARED && told > 1 {
+            // Clients that are answered together come back together. Without this pause there would be two crowds of
+            // them, each waiting for the commits of the other one, too.
+            let noted = shared.core().recording.commits.noted() + told;
+            let back = poll_fn(|cx| shared.core().recording.poll_noted(noted, cx));
+            let _or_some_do_not = timeout(GATHER, back).await;
+        }
     }
 }
 

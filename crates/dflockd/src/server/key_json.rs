@@ -129,8 +129,8 @@ fn push_party(out: &mut String, since: &str, party: &Party, address: Option<IpAd
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::server::Settings;
     use crate::server::core::{PARTIES_PER_TURN, Shared};
-    use crate::server::settings::Settings;
     use leases::{Claim, Limit, Request, Seconds};
     use rstest::rstest;
 

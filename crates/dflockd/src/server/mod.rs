@@ -12,7 +12,6 @@ mod link;
 mod listener;
 mod mint;
 mod pace;
-mod recorder;
 mod roster;
 mod settings;
 mod state;
@@ -55,7 +54,7 @@ pub fn check_state(bytes: &[u8]) {
 /// The task that records holds has panicked.
 pub(crate) async fn run(shared: Arc<Shared>, listeners: Vec<Listener>) -> io::Result<()> {
     let driver = tokio::spawn(driver::drive(Arc::clone(&shared)));
-    let recorder = recorder::start_recorder(&shared);
+    let recorder = driver::start_recorder(&shared);
     #[cfg(feature = "etcd")]
     tokio::spawn(link::leader::serve_standbys(Arc::clone(&shared)));
     let accepting: Vec<JoinHandle<()>> = listeners

@@ -2,8 +2,7 @@
 //! silent for too long; never while a request of it is open.
 
 use super::{Core, Full, Kind};
-use crate::server::mint;
-use crate::server::settings::Settings;
+use crate::server::{Settings, mint};
 use leases::{AutoRelease, ConnId, Moment, Seconds};
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;

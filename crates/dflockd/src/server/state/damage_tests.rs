@@ -5,11 +5,11 @@ use super::codec::{
     BootId, CHOICE_AT, Doubt, END_BYTES, HEADER_BYTES, INDEX_BYTES, Read, read_entry, read_header,
     read_index,
 };
-use super::disk::{Disk, Health, Synced, Times};
-use super::ledger::Ledger;
+use super::ledger::{Disk, Health, Ledger};
 use super::load::{Damage, Loaded};
 use super::memory_tests::{Fault, Files, INDEX, Memory, loaded};
 use super::promises::Origin;
+use super::promises::{Synced, Times};
 use super::{note_changes, resumed};
 use crate::sample::{CAPS, Counting, seconds, take};
 use leases::{Answer, ConnId, Engine, Key, Moment, Request, Token, Verdict};

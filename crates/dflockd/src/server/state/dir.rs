@@ -1,9 +1,10 @@
 //! The state directory's files: opened, locked against a second server, read once, written.
 
 use super::codec::{BootId, DirId, Doubt};
-use super::disk::{Disk, Synced};
+use super::ledger::Disk;
 use super::load::{Found, Loaded, load};
 use super::promises::Origin;
+use super::promises::Synced;
 use nix::fcntl::{AtFlags, Flock, FlockArg, OFlag, openat};
 use nix::sys::stat::{FileStat, Mode, SFlag, fstat, fstatat};
 use nix::time::{ClockId, clock_gettime};

@@ -12,19 +12,20 @@
 //! to wait for it is known. It records a shorter length when the long leases have ended: a hold that is missing then
 //! is present, or came later.
 
+use std::collections::BTreeMap;
+use std::io;
+use std::time::Duration;
+
+use leases::journal::{Failed, Kept, Record, Recovered};
+use leases::{Moment, Seconds};
+
 use super::codec::{
     CHOICE_AT, CHOICES, Chain, END_BYTES, Entry, HEADER_BYTES, Held, INDEX_BYTES, Index,
     MAX_ENTRY_BYTES, MAX_LABEL_BYTES, MORE, held_bytes, label_bytes, push_end, push_entry,
     push_header, push_held, push_index,
 };
-use super::disk::{Disk, Health, Synced, Times};
 use super::load::Loaded;
-use super::promises::{Origin, Promises};
-use leases::journal::{Failed, Kept, Record, Recovered};
-use leases::{Moment, Seconds};
-use std::collections::BTreeMap;
-use std::io;
-use std::time::Duration;
+use super::promises::{Origin, Promises, Synced, Times};
 
 /// The bytes that are reserved for each file at first.
 const FIRST_BYTES: u64 = if cfg!(test) { 1 << 13 } else { 1 << 20 };
@@ -380,6 +381,44 @@ impl<D: Disk> Ledger<D> {
 fn held(kept: Kept, times: Times) -> Held {
     let boot_micros = times.boot_micros.saturating_add(kept.left_micros);
     Held { kept, boot_micros }
+}
+
+/// Has the index and the two files of holds, 0 and 1.
+pub(super) trait Disk {
+    /// Writes all of it.
+    ///
+    /// # Errors
+    /// An error of the system; part of it may be written.
+    fn write(&mut self, slot: usize, at: u64, bytes: &[u8]) -> io::Result<()>;
+
+    /// Makes sure that this many bytes of a file can be written.
+    ///
+    /// # Errors
+    /// An error of the system.
+    fn reserve(&mut self, slot: usize, bytes: u64) -> io::Result<()>;
+
+    /// Makes sure that a power cut loses nothing of a file.
+    ///
+    /// # Errors
+    /// An error of the system.
+    fn sync(&mut self, slot: usize) -> io::Result<()>;
+
+    /// Writes into the file of the index, which is small.
+    ///
+    /// # Errors
+    /// An error of the system.
+    fn write_index(&mut self, at: usize, bytes: &[u8], synced: Synced) -> io::Result<()>;
+}
+
+/// The state of the record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Health {
+    /// Everything can be written.
+    Good,
+    /// There is no room for further holds.
+    Full,
+    /// Nothing can be written.
+    Broken,
 }
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
 //! A disk in memory, for the tests of what is written and of what is read again. It fails where it is told to.
 
 use super::codec::BootId;
-use super::disk::{Disk, Synced};
+use super::ledger::Disk;
 use super::load::{Found, Loaded, load};
+use super::promises::Synced;
 use std::cell::RefCell;
 use std::io;
 use std::rc::Rc;

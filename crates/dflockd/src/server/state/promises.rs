@@ -1,8 +1,7 @@
 //! The promises to clients that every header records: the greatest fence, the longest lease, and until when there may
-//! be forgotten leases. Pure.
+//! be forgotten leases; and the times by which they are kept. Pure.
 
 use super::codec::{BootId, Closing, DirId, Doubt, Entry, Header};
-use super::disk::{Synced, Times};
 use super::load::Loaded;
 use leases::journal::Kept;
 use leases::{Moment, Seconds};
@@ -133,6 +132,24 @@ impl Promises {
 fn rounded(seconds: u64) -> u64 {
     let digits = u64::BITS - seconds.leading_zeros();
     seconds.checked_next_multiple_of(1 << digits.saturating_sub(4)).unwrap_or(seconds)
+}
+
+/// Whether answers wait for the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Synced {
+    /// They wait, so that a power cut loses nothing.
+    Yes,
+    /// They wait only until the kernel has the data, which outlives this process.
+    No,
+}
+
+/// A time, on both clocks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Times {
+    /// A clock that never goes back, for pauses.
+    pub(super) now: Moment,
+    /// Microseconds since the start of the machine, including sleep.
+    pub(super) boot_micros: u64,
 }
 
 #[cfg(test)]
