@@ -3,7 +3,7 @@
 
 use lfpd::limits::{ECHO_CHARS, LINE_BYTES, REPLY_BYTES};
 use lfpd::protocol::command::{self, Command};
-use lfpd::protocol::line::{Framer, Line};
+use lfpd::protocol::command::{Framer, Line};
 use lfpd::protocol::reply::{Identity, Reply, Version, Waiting};
 use ttylock::{Content, DeviceName};
 

@@ -16,12 +16,12 @@ use crate::limits::{
     CONNECTIONS, CONNECTIONS_MAX, CONNECTIONS_PER_USER, IDLE_TIMEOUT, WAIT_MAX_SECS,
 };
 use crate::log::{self, Log, Severity};
-use crate::peer::{Access, Rule};
+use crate::peer::{LockRight, Rule};
 use crate::protocol::reply::{VERSION_CHARS, Version};
-use crate::serve::address::Address;
 use crate::serve::authority::Authority;
+use crate::serve::listener::Address;
 use crate::serve::listener::{self, Listener};
-use crate::serve::{Service, Settings, stdio, wire};
+use crate::serve::{Service, Settings, connection, wire};
 use crate::sys::STATE_DIR;
 use ttylock::{DeviceName, Dialect, Layout, Table};
 
@@ -189,7 +189,7 @@ impl Options {
                 daemon_only("--exclusive")
             }
             Ok(()) if listeners.is_empty() => {
-                stdio::serve(&mut service, descriptors, idle_timeout);
+                connection::serve_stdio(&mut service, descriptors, idle_timeout);
                 service.table.sweep();
                 service.log_events();
                 // The kernel closes everything at once, and faster.
@@ -223,7 +223,7 @@ impl Options {
     fn authority(&self) -> Authority {
         Authority {
             rule: if self.trust_pid { Rule::Any } else { Rule::Own },
-            access: if self.anyone { Access::Anyone } else { Access::OfDevice },
+            access: if self.anyone { LockRight::Anyone } else { LockRight::OfDevice },
             dev_dir: PathBuf::from(DEV_DIR),
             force_group: self.force_group,
         }

@@ -10,7 +10,7 @@ use pidlockfile::{Pid, process};
 use ttylock::{Answer, Applicant, Checked, Event, Request, ResolvedDevice, Stop, Table, Weight};
 
 use super::admission::User;
-use crate::peer::{self, Access, Asker, Ids, Peer, Purpose, Refusal, Rule, Status};
+use crate::peer::{self, Asker, Ids, LockRight, Peer, Purpose, Refusal, Rule, Status};
 
 /// What an administrator has decided.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub(crate) struct Authority {
     /// Which processes a peer may name.
     pub rule: Rule,
     /// Which devices a process may hold.
-    pub access: Access,
+    pub access: LockRight,
     /// Where device nodes are.
     pub dev_dir: PathBuf,
     /// The group with members that, like root, may release any lock.
@@ -165,8 +165,8 @@ impl Authority {
             return Err(Refusal::NoPort);
         }
         match self.access {
-            Access::Anyone => Ok(()),
-            Access::OfDevice => {
+            LockRight::Anyone => Ok(()),
+            LockRight::OfDevice => {
                 let status = status();
                 ports.try_for_each(|port| {
                     peer::may_open(pid, status, asker, &self.dev_dir.join(port.real()), port)

@@ -1,20 +1,15 @@
-//! Clients and their connections: `stdio` serves one connection on descriptors 0 and 1, `listen` many in one
-//! process (on Linux only, so far); each is a `connection`. `service` answers the requests of both.
+//! Clients and their connections: `connection` serves one, for inetd on descriptors 0 and 1, and `listen` many of them in
+//! one process (on Linux only, so far). `service` answers the requests of both.
 #![cfg_attr(
     not(target_os = "linux"),
     expect(dead_code, reason = "only a daemon needs it, which needs Linux")
 )]
 
-pub(crate) mod address;
 pub(crate) mod admission;
 pub(crate) mod authority;
 #[cfg(target_os = "linux")]
-mod bell;
-#[cfg(target_os = "linux")]
 mod clients;
-mod connection;
-#[cfg(target_os = "linux")]
-mod descriptors;
+pub(crate) mod connection;
 mod journal;
 #[cfg(target_os = "linux")]
 pub(crate) mod listen;
@@ -23,17 +18,17 @@ pub(crate) mod listener;
 mod notify;
 #[cfg(target_os = "linux")]
 mod opened;
-mod pace;
 #[cfg_attr(not(target_os = "linux"), path = "ports/elsewhere.rs")]
 mod ports;
 mod queue;
 mod service;
 #[cfg(target_os = "linux")]
 mod status_worker;
-pub(crate) mod stdio;
 #[cfg(target_os = "linux")]
 mod watches;
 pub(crate) mod wire;
+#[cfg(target_os = "linux")]
+mod worker;
 
 use std::time::Duration;
 

@@ -19,12 +19,11 @@ use std::time::{Duration, Instant};
 
 use pidlockfile::Pid;
 use pidlockfile::process::ProcessIdentity;
-
-use super::admission::Token;
-use super::pace::{CHECK_EVERY, CHECK_GAP};
-use crate::protocol::status;
 use ttylock::subordinate::owner_of;
 use ttylock::{Names, Outcome, Request};
+
+use super::admission::Token;
+use crate::protocol::reply;
 
 /// Users whose first waiter is tried when a device may be free: a lock under a name that only the first one asks for may
 /// refuse that one alone. Others are tried when the line has moved.
@@ -254,11 +253,11 @@ impl Queue {
     }
 
     /// The waiters for a device, or for any, each line in its order.
-    pub(super) fn waiters(&self, device: Option<&str>) -> Vec<status::Waiter> {
+    pub(super) fn waiters(&self, device: Option<&str>) -> Vec<reply::Waiter> {
         let wanted = self.waiters.iter().filter(|it| device.is_none_or(|of| of == &*it.device));
         let shown = |it: &Waiter| {
             let device = it.device.to_string();
-            status::Waiter { device, pid: it.request.pid, user: it.user }
+            reply::Waiter { device, pid: it.request.pid, user: it.user }
         };
         wanted.map(shown).collect()
     }
@@ -335,6 +334,14 @@ impl Queue {
         attempts.chain(answered.map(|waiter| waiter.deadline)).min()
     }
 }
+
+/// Interval of checks that no event causes: for the waiters of a device (the end of a `flock(2)` is no event), for ended
+/// holders that the kernel does not report, for lock directories that came during a session of one client, and for new
+/// connections after the system had no descriptor or memory left.
+pub(super) const CHECK_EVERY: Duration = Duration::from_secs(1);
+
+/// The shortest time between two attempts for the waiters of a device. Events within it cause one attempt.
+pub(super) const CHECK_GAP: Duration = Duration::from_millis(10);
 
 #[cfg(test)]
 mod tests {

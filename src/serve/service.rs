@@ -20,10 +20,9 @@ use super::queue::{Attempt, Queue};
 use crate::limits::{LOCKS_OF_A_USER, STATUS_SEARCH};
 use crate::log::{Log, Severity};
 use crate::peer::{Inquiry, Peer};
+use crate::protocol::Session;
 use crate::protocol::command::Command;
-use crate::protocol::reply::{Identity, Reply, Version};
-use crate::protocol::session::Session;
-use crate::protocol::status::{Report, Scope};
+use crate::protocol::reply::{Identity, Reply, Report, Scope, Version};
 
 /// A lock for a process number that no process had, as the memo takes one over telnet. It is stale, so that it keeps out
 /// no program that knows its record. Other programs take a later process of that number for the holder.

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use ttylock::{DeviceName, Layout, Survey, Table};
 
 use super::admission::Token;
-use super::bell::Bell;
+use super::worker::Bell;
 use crate::limits::STATUS_SEARCH;
 
 /// The longest pause between two searches for holders. A pause is three times as long as the search before it, up to

@@ -20,14 +20,13 @@ use ttylock::subordinate;
 
 use super::Settings;
 use super::admission::{Caps, Decision};
-use super::clients::Clients;
+use super::clients::{Clients, Shares, descriptors, own};
 use super::connection::Connection;
-use super::descriptors::{Shares, descriptors, own};
 use super::listener::{Listener, Origin};
 use super::notify::Notify;
 use super::opened::serve_openers;
-use super::pace::CHECK_EVERY;
 use super::ports::{ExclusivePorts, OpenPorts};
+use super::queue::CHECK_EVERY;
 use super::service::Service;
 use super::status_worker::StatusWorker;
 use super::watches::Watches;

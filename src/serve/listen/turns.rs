@@ -11,8 +11,7 @@ use ttylock::{Backoff, Outcome};
 
 use super::super::admission::Token;
 use super::super::connection::{Connection, Phase};
-use super::super::pace::CHECK_EVERY;
-use super::super::queue::{Attempt, Change};
+use super::super::queue::{Attempt, CHECK_EVERY, Change};
 use super::super::service::Service;
 use super::{CHANGES, Daemon, PROCESSES};
 use crate::limits::READ_BYTES;

@@ -19,10 +19,9 @@ use ttylock::{
     ResolvedDevice, Table, Trigger, serial_devices,
 };
 
-use super::worker::{self, Work};
 use crate::log::{Log, Severity};
 use crate::serve::authority::Authority;
-use crate::serve::bell::Bell;
+use crate::serve::worker::{self, Bell, Work};
 
 /// The capabilities needed: to duplicate descriptors of other users' processes, and to see them and be notified of
 /// openings.
@@ -92,7 +91,7 @@ impl ExclusivePorts {
             }
         }
         let state = Arc::clone(&ports.state);
-        worker::start(&ports.waker, "lfpd-exclusive", move || Examiner {
+        worker::start_worker(&ports.waker, "lfpd-exclusive", move || Examiner {
             exempt,
             state,
             watch,

@@ -2,15 +2,13 @@
 //! processes takes time, so this work has threads of its own, and no client waits for it. By `PortThreads` the service
 //! tells these threads of each lock and of its end.
 //!
-//! `worker` is such a thread. `exclusive` is the work of `--exclusive`, and `opens` that of `--watch-opens`: it hears
-//! from the kernel by `open_watch`, and keeps what it has seen in `openers`.
+//! `worker` is such a thread. `exclusive` is the work of `--exclusive`, and `opens` that of `--watch-opens`,
+//! which keeps what it has seen in `openers`.
 
 mod events;
 mod exclusive;
-mod open_watch;
 mod openers;
 mod opens;
-mod worker;
 
 use pidlockfile::Pid;
 use pidlockfile::process::{ProcessIdentity, lives};

@@ -14,7 +14,7 @@ use ttylock::{Backoff, Cause, Node, Outcome};
 
 use super::events::Deed;
 use crate::limits::{OPENERS_OF_PORT, WATCHED_PORTS};
-use crate::serve::pace::{CHECK_EVERY, CHECK_GAP};
+use crate::serve::queue::{CHECK_EVERY, CHECK_GAP};
 
 /// How long a port is held open without a lock before one is taken for the process that does.
 const OPEN_FOR: Duration = Duration::from_secs(1);

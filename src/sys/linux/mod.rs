@@ -1,8 +1,6 @@
 //! Linux: netlink, `SO_PEERCRED`, `/proc`, POSIX ACL.
 
 mod inquiry;
-mod namespace;
-mod sock_diag;
 mod status;
 
 use std::fs::File;
@@ -17,8 +15,7 @@ use ttylock::{Node, Numbers as Device};
 
 use super::values::{Numbers, PeerFacts};
 pub(crate) use inquiry::Inquiry;
-pub(crate) use namespace::translate;
-pub(crate) use status::Status;
+pub(crate) use status::{Status, translate};
 
 /// Where syslog listens. Source: syslog(3).
 pub(crate) const SYSLOG: &str = "/dev/log";
@@ -51,7 +48,7 @@ pub(crate) fn unix_peer(stream: BorrowedFd<'_>, group: Option<u32>) -> PeerFacts
     PeerFacts {
         uid: Some(uid),
         gid: Some(gid),
-        numbers: namespace::of(credentials.pid(), process(stream, credentials.pid())),
+        numbers: status::of(credentials.pid(), process(stream, credentials.pid())),
         is_member: group.is_some_and(|group| group == gid || is_supplementary(group)),
     }
 }

@@ -51,7 +51,7 @@ fn caught(rule: fn(&House) -> Vec<Breach>, house: &House, path: &str) -> Vec<Bre
 #[case::behind_a_test("#[cfg(test)]\nmod tests {\n    fn f() {}\n}\nuse std::fs;")]
 #[case::of_the_system_s_c_library("unsafe extern \"C\" { fn getpid() -> i32; }")]
 fn in_a_pure_file(#[case] planted: &str) {
-    let path = "src/protocol/line.rs";
+    let path = "src/protocol/command.rs";
     let (house, _) = with(path, planted);
     assert_ne!(caught(rules::purity, &house, path), []);
 }
@@ -74,7 +74,7 @@ fn in_pure_files_of_other_crates(#[case] path: &str) {
 
 #[test]
 fn test_code_may_do_anything() {
-    let path = "src/protocol/line.rs";
+    let path = "src/protocol/command.rs";
     let planted = "#[cfg(test)]\nmod planted {\n    fn f() { let _ = std::fs::read(\"x\"); }\n}";
     let (house, _) = with(path, planted);
     assert_eq!(caught(rules::purity, &house, path), []);
@@ -84,7 +84,7 @@ fn test_code_may_do_anything() {
 #[case::too_long(69, true)]
 #[case::seventy_lines(68, false)]
 fn a_function(#[case] lines: usize, #[case] is_caught: bool) {
-    let path = "src/protocol/line.rs";
+    let path = "src/protocol/command.rs";
     let (house, _) = with(path, &format!("fn planted() {{\n{}}}", "    ();\n".repeat(lines)));
     assert_eq!(!caught(rules::sizes, &house, path).is_empty(), is_caught);
 }
@@ -111,11 +111,11 @@ fn what_may_sleep_for_another_process(#[case] planted: &str, #[case] is_caught: 
 
 #[test]
 fn a_circle_across_modules_is_caught() {
-    let (mut house, _) = with("src/protocol/line.rs", "use crate::serve::admission::planted;");
+    let (mut house, _) = with("src/protocol/command.rs", "use crate::serve::admission::planted;");
     let other = file(&mut house, "src/serve/admission.rs");
-    let planted = "pub(crate) fn planted(_: crate::protocol::line::Framer) {}";
+    let planted = "pub(crate) fn planted(_: crate::protocol::command::Framer) {}";
     *other = Source::new(other.path.clone(), &format!("{}\n{planted}\n", other.text));
-    assert_ne!(caught(rules::circles, &house, "src/protocol/line.rs"), []);
+    assert_ne!(caught(rules::circles, &house, "src/protocol/command.rs"), []);
 }
 
 #[test]
@@ -135,7 +135,7 @@ fn a_name_that_exists_nowhere_is_caught(#[case] said: &str) {
     let mut house = house();
     house.texts.push(Text { path: "PLANTED.md".to_owned(), text: said.to_owned() });
     assert_ne!(caught(rules::words, &house, "PLANTED.md"), []);
-    let path = "src/protocol/line.rs";
+    let path = "src/protocol/command.rs";
     let source = file(&mut house, path);
     *source = Source::new(path.to_owned(), &format!("//! {said}\n{}", source.text));
     assert_ne!(caught(rules::words, &house, path), []);

@@ -1,17 +1,47 @@
-//! A thread that works when an event has come, when somebody else has something for it, and at chosen moments.
+//! A thread that works when an event has come, when somebody else has something for it, and at chosen moments; and the bell
+//! that tells a thread, or the loop of the daemon, that there is something for it.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 use std::time::Instant;
 
 use nix::poll::{PollFd, PollFlags, poll};
+use nix::sys::eventfd::{EfdFlags, EventFd};
 use ttylock::thread;
 
-use crate::serve::bell::Bell;
 use crate::serve::wire::timeout_until;
 
+/// Readable from a ring until it is silenced.
+#[derive(Clone, Debug)]
+pub(super) struct Bell(Arc<EventFd>);
+
+impl Bell {
+    /// # Errors
+    /// The system's.
+    pub(super) fn new() -> io::Result<Self> {
+        let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
+        Ok(Self(Arc::new(EventFd::from_flags(flags)?)))
+    }
+
+    pub(super) fn ring(&self) {
+        // It fails only if very many rings were not heard yet: then it is readable in any case.
+        let _ = self.0.write(1);
+    }
+
+    pub(super) fn silence(&self) {
+        let _ = self.0.read();
+    }
+}
+
+impl AsFd for Bell {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
 /// What a thread does.
-pub(super) trait Work {
+pub(crate) trait Work {
     /// Readable when an event has come; none while events are not to be handled.
     fn bell(&self) -> Option<BorrowedFd<'_>>;
     /// Handles what there is. Returns when to do so again without an event.
@@ -22,7 +52,7 @@ pub(super) trait Work {
 ///
 /// # Errors
 /// The system's.
-pub(super) fn start<W: Work>(
+pub(crate) fn start_worker<W: Work>(
     wakes: &Bell,
     name: &str,
     make: impl FnOnce() -> W + Send + 'static,
