@@ -19,7 +19,7 @@ use pidlockfile::Pid;
 use pidlockfile::process::lives;
 use ttylock::{Access, ResolvedDevice};
 
-use crate::sys::{self, Connection, Numbers, PeerFacts, Subject};
+use crate::sys::{self, Numbers, PeerFacts, SocketEnds, Subject};
 
 pub(crate) use crate::sys::{Asker, Ids, Inquiry, Status};
 
@@ -148,7 +148,7 @@ impl Peer {
                 }
                 // The peer's socket has the same two ends, the other way round. TCP does not tell in which pid namespace
                 // it is.
-                let uid = inquiry.uid_of(&Connection { near: far, far: near });
+                let uid = inquiry.uid_of(&SocketEnds { near: far, far: near });
                 (
                     Place::Loopback(far),
                     PeerFacts { uid, gid: None, numbers: Numbers::Ours, is_member: false },

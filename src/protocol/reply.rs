@@ -293,8 +293,14 @@ impl Report {
     }
 }
 
-fn begin(device: &str, scheme: &str, standing: &str, pid: Option<Pid>, uid: Option<u32>) -> Line {
-    let mut line = Line(String::new());
+fn begin(
+    device: &str,
+    scheme: &str,
+    standing: &str,
+    pid: Option<Pid>,
+    uid: Option<u32>,
+) -> StatusLine {
+    let mut line = StatusLine(String::new());
     line.text("device", device);
     line.word("scheme", scheme);
     line.word("standing", standing);
@@ -333,9 +339,9 @@ fn program(command: &str) -> &str {
     first.rsplit('/').next().unwrap_or_default()
 }
 
-struct Line(String);
+struct StatusLine(String);
 
-impl Line {
+impl StatusLine {
     fn word(&mut self, key: &str, value: &str) {
         let needed = key.len().saturating_add(value.len()).saturating_add(2);
         if self.0.len().saturating_add(needed) > REPLY_BYTES - FRAME_BYTES {

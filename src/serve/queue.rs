@@ -44,13 +44,13 @@ const HEADS: usize = 4;
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     /// In the order in which they came to their device.
-    waiters: Vec<Waiter>,
+    waiters: Vec<QueueEntry>,
     /// The devices that are waited for.
     devices: HashMap<Arc<str>, Device>,
 }
 
 #[derive(Clone, Debug)]
-struct Waiter {
+struct QueueEntry {
     id: Token,
     device: Arc<str>,
     request: Request,
@@ -91,7 +91,7 @@ pub(super) enum Change {
     Everything,
 }
 
-impl Waiter {
+impl QueueEntry {
     fn attempt(&self) -> Attempt {
         let (device, request) = (Arc::clone(&self.device), self.request.clone());
         Attempt { waiter: self.id, device, request }
@@ -124,7 +124,7 @@ impl Queue {
         // A time that no clock can show never comes; limits are far below.
         let deadline = now.checked_add(time).unwrap_or(now);
         let device = Arc::from(names.real.as_str());
-        let waiter = Waiter { id, device, request, user, deadline, is_pending: false };
+        let waiter = QueueEntry { id, device, request, user, deadline, is_pending: false };
         self.join(waiter, names, now, now);
     }
 
@@ -136,10 +136,10 @@ impl Queue {
         // A user that changes the target of a name all the time does not cause attempts all the time.
         let first_try = now.checked_add(CHECK_GAP).unwrap_or(now);
         let device = Arc::from(names.real.as_str());
-        self.join(Waiter { device, is_pending: false, ..waiter }, names, first_try, now);
+        self.join(QueueEntry { device, is_pending: false, ..waiter }, names, first_try, now);
     }
 
-    fn join(&mut self, waiter: Waiter, names: Names, first_try: Instant, now: Instant) {
+    fn join(&mut self, waiter: QueueEntry, names: Names, first_try: Instant, now: Instant) {
         self.leave(waiter.id, now);
         let known = self.devices.get(&waiter.device);
         let (last_try, try_at) =
@@ -210,7 +210,7 @@ impl Queue {
         self.devices.get(device)?.blocker.as_ref()
     }
 
-    fn line<'q>(&'q self, device: &'q str) -> impl Iterator<Item = &'q Waiter> {
+    fn line<'q>(&'q self, device: &'q str) -> impl Iterator<Item = &'q QueueEntry> {
         self.waiters.iter().filter(move |waiter| *waiter.device == *device)
     }
 
@@ -219,7 +219,7 @@ impl Queue {
     pub(super) fn due(&self, now: Instant) -> Option<Attempt> {
         let due = self.devices.iter().filter(|(_, device)| device.try_at <= now);
         let (name, _) = due.min_by_key(|(_, device)| device.try_at)?;
-        self.line(name).next().map(Waiter::attempt)
+        self.line(name).next().map(QueueEntry::attempt)
     }
 
     /// The waiter to try when an attempt was busy: the first waiter of the next user, of [`HEADS`] at
@@ -230,7 +230,7 @@ impl Queue {
         if self.waiters.iter().any(|waiter| waiter.id == attempt.waiter && waiter.is_pending) {
             return None;
         }
-        let mut heads: Vec<&Waiter> = Vec::with_capacity(HEADS);
+        let mut heads: Vec<&QueueEntry> = Vec::with_capacity(HEADS);
         for waiter in self.line(&attempt.device) {
             if heads.len() < HEADS
                 && !heads.iter().any(|head| head.user.map(owner_of) == waiter.user.map(owner_of))
@@ -239,7 +239,7 @@ impl Queue {
             }
         }
         let mut after = heads.into_iter().skip_while(|head| head.id != attempt.waiter);
-        after.nth(1).map(Waiter::attempt)
+        after.nth(1).map(QueueEntry::attempt)
     }
 
     /// Whether a LOCK that came at that moment may be tried now: nobody waits for the device, or it was busy for its
@@ -255,7 +255,7 @@ impl Queue {
     /// The waiters for a device, or for any, each line in its order.
     pub(super) fn waiters(&self, device: Option<&str>) -> Vec<reply::Waiter> {
         let wanted = self.waiters.iter().filter(|it| device.is_none_or(|of| of == &*it.device));
-        let shown = |it: &Waiter| {
+        let shown = |it: &QueueEntry| {
             let device = it.device.to_string();
             reply::Waiter { device, pid: it.request.pid, user: it.user }
         };
@@ -310,12 +310,12 @@ impl Queue {
     /// Removes and names the waiters that have run out of time. The first of a line that is due to be tried
     /// stays until then, and one whose attempt has no answer yet until that comes.
     pub(super) fn expire(&mut self, now: Instant) -> Vec<Token> {
-        let is_due = |waiter: &Waiter| {
+        let is_due = |waiter: &QueueEntry| {
             let device = self.devices.get(&waiter.device);
             device.is_some_and(|device| device.try_at <= now)
                 && self.line(&waiter.device).next().is_some_and(|first| first.id == waiter.id)
         };
-        let stays = |waiter: &Waiter| is_due(waiter) || waiter.is_pending;
+        let stays = |waiter: &QueueEntry| is_due(waiter) || waiter.is_pending;
         let over = self.waiters.iter().filter(|waiter| waiter.deadline <= now && !stays(waiter));
         let mut over: Vec<_> = over.map(|waiter| (waiter.deadline, waiter.id)).collect();
         over.sort_unstable();

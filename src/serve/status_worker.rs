@@ -20,7 +20,7 @@ use crate::limits::STATUS_SEARCH;
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// A connection, and the device that it asks about; `None` asks for all devices.
-type Question = (Token, Option<DeviceName>);
+type StatusQuestion = (Token, Option<DeviceName>);
 
 /// What a connection is to hear; `None` if the device may not be named.
 type Answer = (Token, Option<Survey>);
@@ -28,14 +28,14 @@ type Answer = (Token, Option<Survey>);
 /// The thread, and what it is asked and answers.
 #[derive(Debug)]
 pub(super) struct StatusWorker {
-    questions: Arc<Mutex<Vec<Question>>>,
+    questions: Arc<Mutex<Vec<StatusQuestion>>>,
     thread: Thread,
     answers: Receiver<Answer>,
     /// Readable when there are answers.
     bell: Bell,
 }
 
-fn lock(questions: &Mutex<Vec<Question>>) -> MutexGuard<'_, Vec<Question>> {
+fn lock(questions: &Mutex<Vec<StatusQuestion>>) -> MutexGuard<'_, Vec<StatusQuestion>> {
     // No operation on it can fail half-way, so a poisoned lock is still valid.
     questions.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -81,7 +81,7 @@ impl AsFd for StatusWorker {
 /// Until the daemon is no more.
 fn answer_questions(
     mut table: Table,
-    asked: &Mutex<Vec<Question>>,
+    asked: &Mutex<Vec<StatusQuestion>>,
     answer: &Sender<Answer>,
     bell: &Bell,
 ) {

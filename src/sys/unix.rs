@@ -12,7 +12,7 @@ use nix::sys::socket::MsgFlags;
 use pidlockfile::Pid;
 use ttylock::{Node, Numbers as Device};
 
-use super::values::{Connection, Credentials, Ids, Numbers, PeerFacts};
+use super::values::{Credentials, Ids, Numbers, PeerFacts, SocketEnds};
 
 /// Where syslog listens. Source: syslogd(8) of FreeBSD and macOS.
 pub(crate) const SYSLOG: &str =
@@ -34,7 +34,7 @@ pub struct Inquiry;
 
 impl Inquiry {
     /// Unknown.
-    pub(crate) fn uid_of(&mut self, _socket: &Connection) -> Option<u32> {
+    pub(crate) fn uid_of(&mut self, _socket: &SocketEnds) -> Option<u32> {
         None
     }
 }

@@ -8,7 +8,7 @@ pub(crate) use pidlockfile::process::Ids;
 /// The two ends of a TCP connection as one of its sockets sees them, IPv4-mapped addresses as
 /// IPv4.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Connection {
+pub(crate) struct SocketEnds {
     pub(crate) near: SocketAddr,
     pub(crate) far: SocketAddr,
 }

@@ -32,13 +32,13 @@ const NEEDED: CapabilitySet = CapabilitySet::SYS_PTRACE.union(CapabilitySet::DAC
 pub(in crate::serve) struct ExclusivePorts {
     /// The ports that stay open to all, by any of their names.
     exempt: Arc<[DeviceName]>,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<PortsState>>,
     waker: Bell,
 }
 
 /// What the service and the thread share, by the real names of the ports.
 #[derive(Debug, Default)]
-struct State {
+struct PortsState {
     ports: BTreeMap<String, Port>,
     is_ending: bool,
 }
@@ -91,7 +91,7 @@ impl ExclusivePorts {
             }
         }
         let state = Arc::clone(&ports.state);
-        worker::start_worker(&ports.waker, "lfpd-exclusive", move || Examiner {
+        worker::start_worker(&ports.waker, "lfpd-exclusive", move || ExclusiveWork {
             exempt,
             state,
             watch,
@@ -159,7 +159,7 @@ fn applies_to(port: &ResolvedDevice, exempt: &[DeviceName]) -> bool {
     device.is_some_and(|device| !device.is_pseudo_terminal()) && !port.every_name().any(is_exempt)
 }
 
-fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+fn lock(state: &Mutex<PortsState>) -> MutexGuard<'_, PortsState> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -195,9 +195,9 @@ impl Port {
 }
 
 /// The thread.
-struct Examiner {
+struct ExclusiveWork {
     exempt: Arc<[DeviceName]>,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<PortsState>>,
     watch: PortWatch,
     table: Table,
     authority: Authority,
@@ -205,7 +205,7 @@ struct Examiner {
     has_warned: bool,
 }
 
-impl Work for Examiner {
+impl Work for ExclusiveWork {
     fn bell(&self) -> Option<BorrowedFd<'_>> {
         self.watch.bell()
     }
@@ -222,7 +222,7 @@ impl Work for Examiner {
     }
 }
 
-impl Examiner {
+impl ExclusiveWork {
     /// Watches the ports before they are examined, so that no opening is missed.
     fn watch_ports(&mut self, now: Instant) {
         let mut state = lock(&self.state);

@@ -55,7 +55,7 @@ impl OpenPorts {
         report(&mut log, unwatched);
         let ports = Self { openers: Arc::default(), waker: Bell::new()?, bell: Bell::new()? };
         let (dev_dir, shared) = (dev_dir.to_owned(), ports.clone());
-        worker::start_worker(&ports.waker, "lfpd-opens", move || Examiner {
+        worker::start_worker(&ports.waker, "lfpd-opens", move || OpensWork {
             watch,
             dev_dir,
             shared,
@@ -110,7 +110,7 @@ fn report(log: &mut Log, unwatched: Vec<(String, Errno)>) {
 }
 
 /// The thread.
-struct Examiner {
+struct OpensWork {
     watch: OpenWatch,
     dev_dir: PathBuf,
     shared: OpenPorts,
@@ -121,7 +121,7 @@ struct Examiner {
     rests_until: Instant,
 }
 
-impl Work for Examiner {
+impl Work for OpensWork {
     fn bell(&self) -> Option<BorrowedFd<'_>> {
         Some(self.watch.as_fd())
     }
@@ -153,7 +153,7 @@ impl Work for Examiner {
     }
 }
 
-impl Examiner {
+impl OpensWork {
     /// All processes that have a port open now. What they do meanwhile is read afterwards.
     fn find_openers(&mut self) {
         for (port, pid) in all_openers(&self.dev_dir) {

@@ -14,7 +14,7 @@ use nix::sys::socket::{
 use nix::unistd::Uid;
 
 use crate::limits::CONNECTIONS_MAX;
-use crate::sys::values::Connection;
+use crate::sys::values::SocketEnds;
 
 /// The kernel's tables of connections must be read whole, to find the user of each connection. A line has 150 bytes,
 /// and a connection within this host has two lines.
@@ -41,7 +41,7 @@ impl Inquiry {
     /// without the module for TCP says "no such socket", so that answer is not the last word
     /// either, until there has been another one. Otherwise every client that hangs up at once could
     /// make us read through all sockets of the machine.
-    pub(crate) fn uid_of(&mut self, socket: &Connection) -> Option<u32> {
+    pub(crate) fn uid_of(&mut self, socket: &SocketEnds) -> Option<u32> {
         match self.ask_kernel(socket) {
             Ok(Some(SocketUser::Open(uid))) => {
                 self.proven = true;
@@ -78,12 +78,12 @@ impl Inquiry {
             uid = Uid::from_raw(UNLIKELY_UID);
             nix::unistd::fchown(&stream, Some(uid), None)?;
         }
-        let socket = Connection { near: stream.local_addr()?, far: stream.peer_addr()? };
+        let socket = SocketEnds { near: stream.local_addr()?, far: stream.peer_addr()? };
         drop(stream);
         Ok(self.ask_kernel(&socket)? == Some(SocketUser::Closed(uid.as_raw())))
     }
 
-    fn ask_kernel(&mut self, socket: &Connection) -> Result<Option<SocketUser>, Errno> {
+    fn ask_kernel(&mut self, socket: &SocketEnds) -> Result<Option<SocketUser>, Errno> {
         let netlink = match self.netlink.take() {
             Some(netlink) => netlink,
             None => socket::socket(
@@ -127,7 +127,7 @@ const IPPROTO_TCP: u8 = 6;
 const ANSWER_ID: usize = HEADER_BYTES + 4;
 
 /// The question for one exact socket.
-pub(super) fn question(socket: &Connection, sequence: u32) -> Vec<u8> {
+pub(super) fn question(socket: &SocketEnds, sequence: u32) -> Vec<u8> {
     let family = if socket.near.is_ipv4() { AF_INET } else { AF_INET6 };
     let mut bytes = Vec::with_capacity(HEADER_BYTES + REQUEST_BYTES);
     // Both lengths are small constants.
@@ -162,13 +162,13 @@ pub(super) enum SocketUser {
 const CLOSING: [u8; 3] = [4, 9, 11];
 
 /// Parses the kernel's answer. `None` if it is not about this very socket.
-pub(super) fn parse_answer(bytes: &[u8], socket: &Connection, sequence: u32) -> Option<SocketUser> {
+pub(super) fn parse_answer(bytes: &[u8], socket: &SocketEnds, sequence: u32) -> Option<SocketUser> {
     let length = usize::try_from(word(bytes, 0)?).ok()?;
     let bytes = bytes.get(..length).filter(|b| b.len() >= HEADER_BYTES + ANSWER_BYTES)?;
     let kind = u16::from_ne_bytes(field(bytes, 4)?);
     let of_this_question = kind == SOCK_DIAG_BY_FAMILY && word(bytes, 8)? == sequence;
     let [family, state] = field(bytes, HEADER_BYTES)?;
-    let found = Connection {
+    let found = SocketEnds {
         near: address(bytes, family, ANSWER_ID, ANSWER_ID + 4)?,
         far: address(bytes, family, ANSWER_ID + 2, ANSWER_ID + 20)?,
     };
@@ -218,12 +218,12 @@ pub(super) mod tests {
 
     use super::*;
 
-    pub(in crate::sys) fn connection(near: &str, far: &str) -> Connection {
-        Connection { near: near.parse().unwrap(), far: far.parse().unwrap() }
+    pub(in crate::sys) fn connection(near: &str, far: &str) -> SocketEnds {
+        SocketEnds { near: near.parse().unwrap(), far: far.parse().unwrap() }
     }
 
     /// What a kernel would say of a socket.
-    fn said(socket: &Connection, state: u8, uid: u32, inode: u32) -> Vec<u8> {
+    fn said(socket: &SocketEnds, state: u8, uid: u32, inode: u32) -> Vec<u8> {
         let family = if socket.near.is_ipv4() { AF_INET } else { AF_INET6 };
         let mut bytes = Vec::new();
         bytes.extend(88_u32.to_ne_bytes());
@@ -242,7 +242,7 @@ pub(super) mod tests {
         bytes
     }
 
-    fn v4() -> Connection {
+    fn v4() -> SocketEnds {
         connection("127.0.0.1:40000", "127.0.0.1:50001")
     }
 

@@ -15,6 +15,7 @@ mod purity;
 mod readmes;
 mod sizes;
 mod sleepers;
+mod twins;
 mod words;
 
 pub use api::{LIBRARIES, api, foreign, list_of, unlisted};
@@ -26,4 +27,5 @@ pub use purity::purity;
 pub use readmes::readmes;
 pub use sizes::{heads, sizes};
 pub use sleepers::sleepers;
+pub use twins::twins;
 pub use words::{Text, promises, words};

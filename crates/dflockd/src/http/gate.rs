@@ -17,7 +17,7 @@ use hyper::header::{
 use hyper::{Method, Uri, Version};
 
 use super::reply::Fault;
-use super::request::Access as Wanted;
+use super::request::SecretNeeded as Wanted;
 use crate::server::Access;
 
 /// Where the server listens.

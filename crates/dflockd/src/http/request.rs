@@ -14,7 +14,7 @@ pub(super) const SCRIPT: &str = include_str!("page/page.js");
 
 /// Which secret a path needs, if one is set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Access {
+pub(super) enum SecretNeeded {
     /// Shows nothing about locks.
     Open,
     /// Shows keys, addresses and numbers.
@@ -82,56 +82,66 @@ impl Route {
 const NAME: &str = "{}";
 
 /// All paths. One that is read by GET is also read by HEAD.
-pub(super) const ROUTES: [(&str, &str, Route, Access); 27] = [
-    ("GET", "/", Route::Page, Access::Open),
-    ("GET", "/page.css", Route::Fixed("text/css; charset=utf-8", STYLE), Access::Open),
-    ("GET", "/page.js", Route::Fixed("text/javascript; charset=utf-8", SCRIPT), Access::Open),
+pub(super) const ROUTES: [(&str, &str, Route, SecretNeeded); 27] = [
+    ("GET", "/", Route::Page, SecretNeeded::Open),
+    ("GET", "/page.css", Route::Fixed("text/css; charset=utf-8", STYLE), SecretNeeded::Open),
+    ("GET", "/page.js", Route::Fixed("text/javascript; charset=utf-8", SCRIPT), SecretNeeded::Open),
     (
         "GET",
         "/icon.svg",
         Route::Fixed("image/svg+xml", include_str!("page/icon.svg")),
-        Access::Open,
+        SecretNeeded::Open,
     ),
-    ("GET", "/health", Route::Fixed(JSON, "{\"status\":\"ok\"}"), Access::Open),
-    ("GET", "/ready", Route::Ready, Access::Open),
-    ("GET", "/v1/openapi.json", Route::OpenApi, Access::Open),
-    ("GET", "/v1/stats", Route::Stats, Access::Guarded),
-    ("GET", "/v1/holders", Route::Holders, Access::Guarded),
-    ("GET", "/metrics", Route::Metrics, Access::Numbers),
-    ("POST", "/v1/admin/release", Route::Release, Access::Admin),
-    ("POST", "/v1/admin/kick", Route::Kick, Access::Admin),
-    ("POST", "/v1/sessions", Route::OpenSession, Access::Locks),
-    ("DELETE", "/v1/sessions/{}", Route::EndSession, Access::Locks),
-    ("POST", "/v1/sessions/{}/ping", Route::PingSession, Access::Locks),
-    ("GET", "/v1/locks/{}", Route::ShowKey, Access::Locks),
-    ("POST", "/v1/locks/{}", Route::Ask(Form::Lock, Deed::Acquire), Access::Locks),
-    ("POST", "/v1/locks/{}/release", Route::Ask(Form::Lock, Deed::Release), Access::Locks),
-    ("POST", "/v1/locks/{}/renew", Route::Ask(Form::Lock, Deed::Renew), Access::Locks),
-    ("POST", "/v1/locks/{}/enqueue", Route::Ask(Form::Lock, Deed::Enqueue), Access::Locks),
-    ("POST", "/v1/locks/{}/wait", Route::Ask(Form::Lock, Deed::Wait), Access::Locks),
-    ("GET", "/v1/semaphores/{}", Route::ShowKey, Access::Locks),
-    ("POST", "/v1/semaphores/{}", Route::Ask(Form::Semaphore, Deed::Acquire), Access::Locks),
+    ("GET", "/health", Route::Fixed(JSON, "{\"status\":\"ok\"}"), SecretNeeded::Open),
+    ("GET", "/ready", Route::Ready, SecretNeeded::Open),
+    ("GET", "/v1/openapi.json", Route::OpenApi, SecretNeeded::Open),
+    ("GET", "/v1/stats", Route::Stats, SecretNeeded::Guarded),
+    ("GET", "/v1/holders", Route::Holders, SecretNeeded::Guarded),
+    ("GET", "/metrics", Route::Metrics, SecretNeeded::Numbers),
+    ("POST", "/v1/admin/release", Route::Release, SecretNeeded::Admin),
+    ("POST", "/v1/admin/kick", Route::Kick, SecretNeeded::Admin),
+    ("POST", "/v1/sessions", Route::OpenSession, SecretNeeded::Locks),
+    ("DELETE", "/v1/sessions/{}", Route::EndSession, SecretNeeded::Locks),
+    ("POST", "/v1/sessions/{}/ping", Route::PingSession, SecretNeeded::Locks),
+    ("GET", "/v1/locks/{}", Route::ShowKey, SecretNeeded::Locks),
+    ("POST", "/v1/locks/{}", Route::Ask(Form::Lock, Deed::Acquire), SecretNeeded::Locks),
+    ("POST", "/v1/locks/{}/release", Route::Ask(Form::Lock, Deed::Release), SecretNeeded::Locks),
+    ("POST", "/v1/locks/{}/renew", Route::Ask(Form::Lock, Deed::Renew), SecretNeeded::Locks),
+    ("POST", "/v1/locks/{}/enqueue", Route::Ask(Form::Lock, Deed::Enqueue), SecretNeeded::Locks),
+    ("POST", "/v1/locks/{}/wait", Route::Ask(Form::Lock, Deed::Wait), SecretNeeded::Locks),
+    ("GET", "/v1/semaphores/{}", Route::ShowKey, SecretNeeded::Locks),
+    ("POST", "/v1/semaphores/{}", Route::Ask(Form::Semaphore, Deed::Acquire), SecretNeeded::Locks),
     (
         "POST",
         "/v1/semaphores/{}/release",
         Route::Ask(Form::Semaphore, Deed::Release),
-        Access::Locks,
+        SecretNeeded::Locks,
     ),
-    ("POST", "/v1/semaphores/{}/renew", Route::Ask(Form::Semaphore, Deed::Renew), Access::Locks),
+    (
+        "POST",
+        "/v1/semaphores/{}/renew",
+        Route::Ask(Form::Semaphore, Deed::Renew),
+        SecretNeeded::Locks,
+    ),
     (
         "POST",
         "/v1/semaphores/{}/enqueue",
         Route::Ask(Form::Semaphore, Deed::Enqueue),
-        Access::Locks,
+        SecretNeeded::Locks,
     ),
-    ("POST", "/v1/semaphores/{}/wait", Route::Ask(Form::Semaphore, Deed::Wait), Access::Locks),
+    (
+        "POST",
+        "/v1/semaphores/{}/wait",
+        Route::Ask(Form::Semaphore, Deed::Wait),
+        SecretNeeded::Locks,
+    ),
 ];
 
 /// What was found for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Found<'a> {
     pub(super) route: Route,
-    pub(super) access: Access,
+    pub(super) access: SecretNeeded,
     /// The part of the path that differs, as received; empty if there is none.
     pub(super) name: &'a str,
 }

@@ -20,14 +20,14 @@ enum Rank {
 }
 
 /// The order in which connections are closed: the rank, and when it began.
-type Place = (Rank, u64);
+type SeatKey = (Rank, u64);
 
 #[derive(Debug, Default)]
 struct Table {
     /// Grows with every event.
     clock: u64,
     /// What serves each connection: the first is closed first.
-    tasks: BTreeMap<Place, AbortHandle>,
+    tasks: BTreeMap<SeatKey, AbortHandle>,
     /// The number of those that have made no request yet, or only refused ones.
     silent: usize,
     accepted: u64,
@@ -46,7 +46,7 @@ pub(super) struct Seats {
 #[derive(Debug)]
 pub(super) struct Seat {
     seats: Arc<Seats>,
-    place: Mutex<Place>,
+    place: Mutex<SeatKey>,
 }
 
 /// An answer that is under way, until it is dropped.
@@ -54,22 +54,22 @@ pub(super) struct Seat {
 pub(super) struct Answering {
     seat: Arc<Seat>,
     /// Of the seat, as soon as the request is not refused.
-    place: Option<Place>,
+    place: Option<SeatKey>,
 }
 
 impl Table {
     /// A place of this rank that begins now.
-    const fn place(&mut self, rank: Rank) -> Place {
+    const fn place(&mut self, rank: Rank) -> SeatKey {
         self.clock += 1;
         (rank, self.clock)
     }
 
-    fn add(&mut self, place: Place, task: AbortHandle) {
+    fn add(&mut self, place: SeatKey, task: AbortHandle) {
         self.silent += usize::from(place.0 == Rank::NeverAsked);
         self.tasks.insert(place, task);
     }
 
-    fn remove(&mut self, place: Place) -> Option<AbortHandle> {
+    fn remove(&mut self, place: SeatKey) -> Option<AbortHandle> {
         let task = self.tasks.remove(&place)?;
         self.silent -= usize::from(place.0 == Rank::NeverAsked);
         Some(task)
@@ -118,11 +118,11 @@ impl Seat {
         Answering { seat: Arc::clone(self), place: None }
     }
 
-    fn place(&self) -> MutexGuard<'_, Place> {
+    fn place(&self) -> MutexGuard<'_, SeatKey> {
         self.place.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn change(&self, rank: Rank) -> Place {
+    fn change(&self, rank: Rank) -> SeatKey {
         let (mut table, mut place) = (self.seats.table(), self.place());
         let next = table.place(rank);
         if let Some(task) = table.remove(std::mem::replace(&mut *place, next)) {

@@ -3,7 +3,7 @@
 use super::gate::{self, Reach};
 use super::metrics;
 use super::reply::{self, Fault, JSON, ReplyBody, STATUSES};
-use super::request::{self, Access, Found, MAX_BODY_BYTES, Route};
+use super::request::{self, Found, MAX_BODY_BYTES, Route, SecretNeeded};
 use super::seats::{Answering, Seats};
 use crate::population::Rates;
 #[cfg(feature = "etcd")]
@@ -166,7 +166,7 @@ impl Site {
                 Place::Link(link) => {
                     let is_draining = self.handle.is_draining();
                     // One that only reads may have closed its sending side.
-                    let may_part = found.access == Access::Locks;
+                    let may_part = found.access == SecretNeeded::Locks;
                     // The end of this server waits for its answer.
                     let standby = &self.handle.standby;
                     let _counted = may_part.then(|| standby.passed.one(&self.handle.changed));
@@ -201,7 +201,8 @@ impl Site {
             return Ok(found);
         }
         let origins = &self.handle.settings.http.origins;
-        if found.access == Access::Locks && !gate::may_ask_from_there(origins, &head.headers) {
+        if found.access == SecretNeeded::Locks && !gate::may_ask_from_there(origins, &head.headers)
+        {
             return Err(Fault::WrongOrigin);
         }
         let key = found.key().unwrap_or_default();

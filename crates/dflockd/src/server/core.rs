@@ -11,7 +11,7 @@ use super::access::Penalties;
 use super::key_json::Seen;
 use super::mint::ServerMint;
 pub(crate) use crate::population::Full;
-use connections::{Connections, Kind, WOKEN_PER_TURN, Watchers};
+use connections::{ClientKind, Connections, WOKEN_PER_TURN, Watchers};
 use leases::journal::{Failed, Mark};
 use leases::wire::{Fault, tag_of};
 use leases::{
@@ -135,7 +135,7 @@ impl Core {
         address: Option<IpAddr>,
     ) -> Result<(ConnId, u64), &'static str> {
         let (most, each) = (settings.max_connections, settings.max_connections_per_address);
-        if let Err(full) = self.connections.room_for(Kind::Socket, address, most, each) {
+        if let Err(full) = self.connections.room_for(ClientKind::Socket, address, most, each) {
             self.tallies.turned_away += 1;
             return Err(match full {
                 Full::All => "max connections reached",
@@ -143,11 +143,11 @@ impl Core {
             });
         }
         self.tallies.accepted += 1;
-        Ok(self.seat(Kind::Socket, address))
+        Ok(self.seat(ClientKind::Socket, address))
     }
 
     /// Makes a connection in any case.
-    fn seat(&mut self, kind: Kind, address: Option<IpAddr>) -> (ConnId, u64) {
+    fn seat(&mut self, kind: ClientKind, address: Option<IpAddr>) -> (ConnId, u64) {
         let serial = self.connections.next_serial();
         let id = self.engine.connect(serial);
         self.connections.add((id, kind), serial, self.recording.commits.term(), address);

@@ -84,7 +84,7 @@ pub(crate) struct Acquire {
     #[command(flatten)]
     pub(crate) lock: Lock,
     #[command(flatten)]
-    pub(crate) patience: Patience,
+    pub(crate) patience: PatienceArgs,
     #[command(flatten)]
     pub(crate) holder: HolderArguments,
     #[command(flatten)]
@@ -110,7 +110,7 @@ pub(crate) struct Wait {
     #[command(flatten)]
     pub(crate) lock: Lock,
     #[command(flatten)]
-    pub(crate) patience: Patience,
+    pub(crate) patience: PatienceArgs,
     /// Wait until nobody holds the lock: with several slots, until all are free
     #[arg(long)]
     pub(crate) all: bool,
@@ -133,7 +133,7 @@ pub(crate) struct Run {
     #[command(flatten)]
     pub(crate) lock: Lock,
     #[command(flatten)]
-    pub(crate) patience: Patience,
+    pub(crate) patience: PatienceArgs,
     #[command(flatten)]
     pub(crate) taking: Taking,
     /// Give up at once if the lock is held
@@ -220,7 +220,7 @@ pub(crate) struct Output {
 }
 
 #[derive(Clone, Copy, Debug, Args)]
-pub(crate) struct Patience {
+pub(crate) struct PatienceArgs {
     /// Give up after this many seconds, such as 10 or 0.5 [default: never]
     #[arg(short, visible_short_alias = 'w', long, alias = "wait", value_name = "SECS", value_parser = ValueParser::new(seconds))]
     pub(crate) timeout: Option<Duration>,

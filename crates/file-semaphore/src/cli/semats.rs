@@ -48,16 +48,16 @@ Exit status: 0 done, 1 any failure. See semats(1).
 const FAILED: u8 = 1;
 
 /// The commands, and what `--verbose` says of each.
-const COMMANDS: [(&str, Command, &str); 5] = [
-    ("acquire", Command::Acquire, "Acquiring lock:"),
-    ("try-acquire", Command::TryAcquire, "Trying to acquire lock:"),
-    ("release", Command::Release, "Releasing lock:"),
-    ("status", Command::Status, "Looking at lock:"),
-    ("clean", Command::Clean, "Cleaning stale locks:"),
+const COMMANDS: [(&str, SematsCommand, &str); 5] = [
+    ("acquire", SematsCommand::Acquire, "Acquiring lock:"),
+    ("try-acquire", SematsCommand::TryAcquire, "Trying to acquire lock:"),
+    ("release", SematsCommand::Release, "Releasing lock:"),
+    ("status", SematsCommand::Status, "Looking at lock:"),
+    ("clean", SematsCommand::Clean, "Cleaning stale locks:"),
 ];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Command {
+enum SematsCommand {
     Acquire,
     TryAcquire,
     Release,
@@ -66,8 +66,8 @@ enum Command {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-struct Request {
-    command: Command,
+struct SematsRequest {
+    command: SematsCommand,
     path: PathBuf,
     tag: Option<String>,
     timeout: Option<Duration>,
@@ -110,7 +110,7 @@ pub(crate) fn main(words: Vec<OsString>) -> End {
 
 /// Sorts the words of a command line. Pure. Options stand before or after the path, `--option
 /// value` or `--option=value`; behind `--` there are none.
-fn ask(words: Vec<OsString>) -> Result<Request, Other> {
+fn ask(words: Vec<OsString>) -> Result<SematsRequest, Other> {
     let (mut tag, mut timeout, mut plain) = (None, None, Vec::new());
     let (mut force, mut form, mut verbose) = (false, Form::Text, false);
     let mut words = words.into_iter();
@@ -154,7 +154,7 @@ fn ask(words: Vec<OsString>) -> Result<Request, Other> {
     if let Some(extra) = plain.next() {
         return Err(Other::Wrong(format!("Unexpected argument: {}", shown(&extra))));
     }
-    Ok(Request { command: command?, path: path.into(), tag, timeout, force, form, verbose })
+    Ok(SematsRequest { command: command?, path: path.into(), tag, timeout, force, form, verbose })
 }
 
 fn milliseconds(text: &str) -> Result<Duration, String> {
@@ -162,7 +162,7 @@ fn milliseconds(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_millis(number))
 }
 
-fn perform(request: &Request) -> End {
+fn perform(request: &SematsRequest) -> End {
     if request.verbose {
         let said = COMMANDS.iter().find(|(_, command, _)| *command == request.command);
         let said = said.map_or("", |(.., said)| said);
@@ -173,7 +173,8 @@ fn perform(request: &Request) -> End {
         Ok(semaphore) => semaphore,
         Err(error) => {
             // The original says this in prose, before it looks at --json.
-            let in_prose = request.form == Form::Text || request.command == Command::TryAcquire;
+            let in_prose =
+                request.form == Form::Text || request.command == SematsCommand::TryAcquire;
             if in_prose {
                 complain(&format!("Error: {}\n", super::outcome::printable(&error.to_string())));
             }
@@ -185,8 +186,10 @@ fn perform(request: &Request) -> End {
             let said = say(&form(request.form, members));
             End::Code(match request.command {
                 // The deed counts: a lock that was taken must not be reported as a failure.
-                Command::Acquire | Command::TryAcquire | Command::Release => exit::DONE,
-                Command::Status | Command::Clean => said,
+                SematsCommand::Acquire | SematsCommand::TryAcquire | SematsCommand::Release => {
+                    exit::DONE
+                }
+                SematsCommand::Status | SematsCommand::Clean => said,
             })
         }
         Err(Error::Interrupted { signal }) => End::Signal(signal),
@@ -199,23 +202,25 @@ fn say(text: &str) -> u8 {
     if written("semats", print(text)) == exit::DONE { exit::DONE } else { FAILED }
 }
 
-fn answer(request: &Request, semaphore: &Semaphore) -> Result<Members, Error> {
+fn answer(request: &SematsRequest, semaphore: &Semaphore) -> Result<Members, Error> {
     let own = Holder::bare(crate::sys::number(Pid::this()));
     let take = |patience| {
         let wish = Wish { tag: request.tag.as_deref(), sharing: Sharing::Alone, patience };
         actions::take_for(semaphore, &own, wish).map(acquired)
     };
     match request.command {
-        Command::TryAcquire => take(Patience::TRY),
-        Command::Acquire => take(Patience { timeout: request.timeout, ..Patience::default() }),
-        Command::Release => {
+        SematsCommand::TryAcquire => take(Patience::TRY),
+        SematsCommand::Acquire => {
+            take(Patience { timeout: request.timeout, ..Patience::default() })
+        }
+        SematsCommand::Release => {
             platform::hold_off();
             let releaser = if request.force { Releaser::Anyone } else { Releaser::Holder(&own) };
             semaphore.release_for(releaser)?;
             Ok(vec![("status", "released".into())])
         }
-        Command::Status => status(semaphore, &own),
-        Command::Clean => {
+        SematsCommand::Status => status(semaphore, &own),
+        SematsCommand::Clean => {
             let swept = semaphore.clean()?;
             Ok(vec![("cleaned", Value::Bool(swept.locks + swept.temporaries > 0))])
         }
@@ -252,13 +257,16 @@ fn status(semaphore: &Semaphore, own: &Holder) -> Result<Members, Error> {
 }
 
 /// A failure is an answer on standard output for `try-acquire`, an error for the others.
-fn failed(request: &Request, error: &Error) -> u8 {
+fn failed(request: &SematsRequest, error: &Error) -> u8 {
     let text = form(request.form, error.members(error.reason().to_string()));
     match request.command {
-        Command::TryAcquire => {
+        SematsCommand::TryAcquire => {
             say(&text);
         }
-        Command::Acquire | Command::Release | Command::Status | Command::Clean => complain(&text),
+        SematsCommand::Acquire
+        | SematsCommand::Release
+        | SematsCommand::Status
+        | SematsCommand::Clean => complain(&text),
     }
     FAILED
 }

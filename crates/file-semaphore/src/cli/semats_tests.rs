@@ -4,12 +4,12 @@ use rstest::rstest;
 
 use super::*;
 
-fn asked(line: &str) -> Result<Request, Other> {
+fn asked(line: &str) -> Result<SematsRequest, Other> {
     ask(line.split(' ').filter(|word| !word.is_empty()).map(OsString::from).collect())
 }
 
-fn plain(command: Command) -> Request {
-    Request {
+fn plain(command: SematsCommand) -> SematsRequest {
+    SematsRequest {
         command,
         path: "p".into(),
         tag: None,
@@ -21,25 +21,25 @@ fn plain(command: Command) -> Request {
 }
 
 #[rstest]
-#[case::acquire("acquire p", plain(Command::Acquire))]
-#[case::try_acquire("try-acquire p", plain(Command::TryAcquire))]
-#[case::release("release p", plain(Command::Release))]
-#[case::status("status p", plain(Command::Status))]
-#[case::clean("clean p", plain(Command::Clean))]
-#[case::tag("acquire p --tag x", Request { tag: Some("x".into()), ..plain(Command::Acquire) })]
-#[case::short_tag("acquire -t x p", Request { tag: Some("x".into()), ..plain(Command::Acquire) })]
-#[case::tag_with_equals("acquire p --tag=a=b", Request { tag: Some("a=b".into()), ..plain(Command::Acquire) })]
-#[case::tag_like_an_option("acquire p -t -f", Request { tag: Some("-f".into()), ..plain(Command::Acquire) })]
-#[case::timeout("acquire --timeout 500 p", Request { timeout: Some(Duration::from_millis(500)), ..plain(Command::Acquire) })]
-#[case::force("release p --force", Request { force: true, ..plain(Command::Release) })]
-#[case::short_force("release -f p", Request { force: true, ..plain(Command::Release) })]
-#[case::json("status --json p", Request { form: Form::Json, ..plain(Command::Status) })]
-#[case::short_json("status p -j", Request { form: Form::Json, ..plain(Command::Status) })]
-#[case::verbose("clean -v p", Request { verbose: true, ..plain(Command::Clean) })]
-#[case::options_before_the_command("-j -v status p", Request { form: Form::Json, verbose: true, ..plain(Command::Status) })]
-#[case::path_behind_two_dashes("status -- p", plain(Command::Status))]
-#[case::no_option_behind_them("status -- -j", Request { path: "-j".into(), ..plain(Command::Status) })]
-fn command_lines_are_parsed(#[case] line: &str, #[case] request: Request) {
+#[case::acquire("acquire p", plain(SematsCommand::Acquire))]
+#[case::try_acquire("try-acquire p", plain(SematsCommand::TryAcquire))]
+#[case::release("release p", plain(SematsCommand::Release))]
+#[case::status("status p", plain(SematsCommand::Status))]
+#[case::clean("clean p", plain(SematsCommand::Clean))]
+#[case::tag("acquire p --tag x", SematsRequest { tag: Some("x".into()), ..plain(SematsCommand::Acquire) })]
+#[case::short_tag("acquire -t x p", SematsRequest { tag: Some("x".into()), ..plain(SematsCommand::Acquire) })]
+#[case::tag_with_equals("acquire p --tag=a=b", SematsRequest { tag: Some("a=b".into()), ..plain(SematsCommand::Acquire) })]
+#[case::tag_like_an_option("acquire p -t -f", SematsRequest { tag: Some("-f".into()), ..plain(SematsCommand::Acquire) })]
+#[case::timeout("acquire --timeout 500 p", SematsRequest { timeout: Some(Duration::from_millis(500)), ..plain(SematsCommand::Acquire) })]
+#[case::force("release p --force", SematsRequest { force: true, ..plain(SematsCommand::Release) })]
+#[case::short_force("release -f p", SematsRequest { force: true, ..plain(SematsCommand::Release) })]
+#[case::json("status --json p", SematsRequest { form: Form::Json, ..plain(SematsCommand::Status) })]
+#[case::short_json("status p -j", SematsRequest { form: Form::Json, ..plain(SematsCommand::Status) })]
+#[case::verbose("clean -v p", SematsRequest { verbose: true, ..plain(SematsCommand::Clean) })]
+#[case::options_before_the_command("-j -v status p", SematsRequest { form: Form::Json, verbose: true, ..plain(SematsCommand::Status) })]
+#[case::path_behind_two_dashes("status -- p", plain(SematsCommand::Status))]
+#[case::no_option_behind_them("status -- -j", SematsRequest { path: "-j".into(), ..plain(SematsCommand::Status) })]
+fn command_lines_are_parsed(#[case] line: &str, #[case] request: SematsRequest) {
     assert_eq!(asked(line), Ok(request));
 }
 

@@ -127,14 +127,14 @@ impl<'a> Request<'a> {
 /// # drop(held); Ok(()) }
 /// ```
 #[derive(Clone, Debug)]
-pub struct Cancel(Arc<Line>);
+pub struct Cancel(Arc<CancelLine>);
 
 #[derive(Debug)]
-struct Line {
+struct CancelLine {
     cancelled: AtomicBool,
     bell: Bell,
     /// Those that are cancelled with it, as long as somebody waits for them.
-    followers: Mutex<Vec<Weak<Line>>>,
+    followers: Mutex<Vec<Weak<CancelLine>>>,
 }
 
 impl Cancel {
@@ -146,7 +146,7 @@ impl Cancel {
         let bell = Bell::new();
         let bell = bell.map_err(|_| Error::Process { message: "no descriptor is left" })?;
         let cancelled = AtomicBool::new(false);
-        Ok(Self(Arc::new(Line { cancelled, bell, followers: Mutex::default() })))
+        Ok(Self(Arc::new(CancelLine { cancelled, bell, followers: Mutex::default() })))
     }
 
     /// Another, which is cancelled with this one, and alone as well.

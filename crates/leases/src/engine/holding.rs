@@ -1,7 +1,7 @@
 //! One hold: its begin, its lease, its connections, and its record. Pure.
 
 use super::rules::{Claim, Standing};
-use super::state::{Alarm, Enqueued, Holder, Noted, Phase, State, Want};
+use super::state::{Alarm, Enqueued, Hold, Noted, Phase, State, Want};
 use super::table::{ConnAt, HolderId, KeyId};
 use super::terms::{Key, Moment, Token, Ttl};
 use super::values::{Grant, Kept, LeaseStart, Record};
@@ -18,11 +18,11 @@ pub(super) fn grant(
 ) -> HolderId {
     let token = state.mint.token();
     let owner = &mut state.conns[conn];
-    let holder = Holder {
+    let holder = Hold {
         standing: Standing::of(conn),
         serial: owner.serial,
         label: owner.label.clone(),
-        ..Holder::new(key, token, want.ttl, state.now)
+        ..Hold::new(key, token, want.ttl, state.now)
     };
     let id = state.holders.insert(holder);
     owner.owned.add(token.fence(), id);
@@ -37,7 +37,7 @@ pub(super) fn grant(
 
 /// Adds a hold to those of its key, in the slot that it had before, if it had one.
 fn add(state: &mut State, id: HolderId, claim: Claim, slot: Option<u32>) {
-    let Holder { key, token, .. } = state.holders[id];
+    let Hold { key, token, .. } = state.holders[id];
     state.holders[id].slot = state.keys.add_holder(key, claim, token.fence(), id, slot);
     state.keys.settle(state.now, key);
     rearm(state, id);
@@ -104,7 +104,7 @@ pub(super) fn stand(state: &mut State, id: HolderId, standing: Standing<ConnAt>)
 /// Takes a hold out of all tables; the queue of its key is to be served then.
 pub(super) fn remove(state: &mut State, id: HolderId) -> KeyId {
     stand(state, id, Standing::NOBODYS);
-    let Holder { key, token, announced, slot, .. } = state.holders.remove(id);
+    let Hold { key, token, announced, slot, .. } = state.holders.remove(id);
     // A hold that was not announced was never recorded.
     if let Some(changes) = state.changes.as_mut().filter(|_| announced) {
         changes.push(Noted::Ended(token));
@@ -118,7 +118,7 @@ pub(super) fn remove(state: &mut State, id: HolderId) -> KeyId {
 /// forgotten before.
 #[expect(clippy::expect_used, reason = "a request of `e` ends with its connection")]
 pub(super) fn mark_lost(state: &mut State, id: HolderId) {
-    let Holder { key, standing, enqueued, ttl, .. } = state.holders[id];
+    let Hold { key, standing, enqueued, ttl, .. } = state.holders[id];
     if enqueued {
         let owner = standing.owner.expect("a request of `e` ends with its connection");
         state.enqueue(owner, key, Enqueued { ttl, phase: Phase::Lost });
@@ -128,7 +128,7 @@ pub(super) fn mark_lost(state: &mut State, id: HolderId) {
 
 /// Forgets that a hold came by `e`, if it did.
 pub(super) fn dequeue(state: &mut State, id: HolderId) {
-    let Holder { key, standing, enqueued, .. } = state.holders[id];
+    let Hold { key, standing, enqueued, .. } = state.holders[id];
     if let Some(owner) = standing.owner.filter(|_| enqueued) {
         state.dequeue(owner, key);
     }
@@ -203,19 +203,19 @@ pub(super) fn restore(state: &mut State, kept: &Kept) {
         Some(key) => key,
         None => state.keys.create(state.now, key, kept.claim.limit()),
     };
-    let id = state.holders.insert(Holder {
+    let id = state.holders.insert(Hold {
         label: kept.label.clone().map(Arc::new),
         announced: true,
         expires: state.now.after_micros(kept.left_micros),
         note_at: next_note(state, kept.ttl),
-        ..Holder::new(key, kept.token, kept.ttl, state.now)
+        ..Hold::new(key, kept.token, kept.ttl, state.now)
     });
     add(state, id, kept.claim, kept.slot);
 }
 
 /// A grant or renewal of a hold has been recorded. With the last of them its lease begins.
 pub(super) fn start_lease(state: &mut State, id: HolderId) {
-    let Holder { ttl, unrecorded, length_micros, .. } = state.holders[id];
+    let Hold { ttl, unrecorded, length_micros, .. } = state.holders[id];
     // It may have ended meanwhile.
     let Some(unrecorded) = unrecorded.checked_sub(1) else { return };
     let note_at = next_note(state, ttl);

@@ -1,7 +1,7 @@
 //! The table of keys, and which of them are idle since when. Pure.
 
 use super::rules::Claim;
-use super::state::Holder;
+use super::state::Hold;
 use super::table::{Chain, HolderId, KeyId, Line, Slots, Table, WaiterId};
 use super::terms::Caps;
 use super::terms::{Key, Keys as Names, Limit, Moment};
@@ -45,7 +45,7 @@ impl KeyEntry {
     }
 
     /// The slot of one of its holders, if it is a semaphore.
-    pub(super) fn slot_of(&self, holder: &Holder) -> Option<u32> {
+    pub(super) fn slot_of(&self, holder: &Hold) -> Option<u32> {
         (self.limit != Limit::ONE).then_some(holder.slot)
     }
 
@@ -60,7 +60,7 @@ impl KeyEntry {
 }
 
 /// See the module.
-pub(super) struct Keys {
+pub(super) struct KeyTable {
     /// Only this file adds and removes entries.
     pub(super) entries: Table<KeyEntry, 'k'>,
     by_name: HashMap<Arc<[u8]>, KeyId>,
@@ -74,7 +74,7 @@ pub(super) struct Keys {
     watched: HashSet<Box<[u8]>>,
 }
 
-impl Keys {
+impl KeyTable {
     pub(super) fn new(hasher: RandomState) -> Self {
         Self {
             entries: Table::new(),
@@ -103,7 +103,7 @@ impl Keys {
         self.entries.len() - self.idle.len() + new <= most
     }
 
-    /// Adds a key that [`Keys::find`] did not find. It is idle until it has a holder or waiter: the request that names
+    /// Adds a key that [`KeyTable::find`] did not find. It is idle until it has a holder or waiter: the request that names
     /// it may yet be refused.
     pub(super) fn create(&mut self, now: Moment, key: Key<'_>, limit: Limit) -> KeyId {
         let name: Arc<[u8]> = key.bytes().into();
@@ -233,20 +233,20 @@ impl Keys {
         self.next_collection = now.after(caps.gc_interval);
     }
 
-    /// When [`Keys::collect`] must be called next.
+    /// When [`KeyTable::collect`] must be called next.
     pub(super) fn next_collection(&self) -> Moment {
         if self.idle.len() == 0 { Moment::NEVER } else { self.next_collection }
     }
 }
 
-impl Index<KeyId> for Keys {
+impl Index<KeyId> for KeyTable {
     type Output = KeyEntry;
     fn index(&self, id: KeyId) -> &KeyEntry {
         &self.entries[id]
     }
 }
 
-impl IndexMut<KeyId> for Keys {
+impl IndexMut<KeyId> for KeyTable {
     fn index_mut(&mut self, id: KeyId) -> &mut KeyEntry {
         &mut self.entries[id]
     }

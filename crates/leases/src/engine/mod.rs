@@ -26,7 +26,7 @@ pub use values::{
 };
 pub use view::{Cursor, KeyLine, KeyView, Party, Sight};
 
-use state::{Alarm, Conn, Enqueued, Holder, Noted, Phase, State, Want};
+use state::{Alarm, Conn, Enqueued, Hold, Noted, Phase, State, Want};
 use std::hash::RandomState;
 use std::sync::Arc;
 use table::HolderId;
@@ -167,7 +167,7 @@ impl Engine {
             held.iter().take_while(|id| fence(*id) <= last).take(most).collect();
         for &id in &holds {
             state.counters.releases += 1;
-            let Holder { standing, token, .. } = state.holders[id];
+            let Hold { standing, token, .. } = state.holders[id];
             for conn in [standing.owner, standing.renewer].into_iter().flatten() {
                 let conn = state.conn_id(conn);
                 state.effects.push_back(Effect::Taken(conn, token));

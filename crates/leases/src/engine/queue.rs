@@ -1,7 +1,7 @@
 //! The queues of the keys: who waits, and who gets a slot that becomes free. Pure.
 
 use super::holding;
-use super::state::{Alarm, Enqueued, Holder, Phase, State, Waiter, Want};
+use super::state::{Alarm, Enqueued, Hold, Phase, State, Waiter, Want};
 use super::table::{ConnAt, HolderId, KeyId, WaiterId};
 use super::terms::{Moment, Seconds};
 use super::values::{Answer, Effect};
@@ -134,7 +134,7 @@ pub(super) fn give_back(state: &mut State, id: HolderId) {
 /// Ends a hold because its lease is over.
 fn expire(state: &mut State, id: HolderId) {
     state.counters.expiries += 1;
-    let Holder { serial, key, .. } = state.holders[id];
+    let Hold { serial, key, .. } = state.holders[id];
     let key = state.keys[key].name[..].into();
     state.effects.push_back(Effect::Expired { serial, key });
     holding::mark_lost(state, id);

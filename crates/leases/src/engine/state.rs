@@ -1,6 +1,6 @@
 //! What the engine knows: its tables, and what an entry of each is. Pure.
 
-use super::keys::Keys;
+use super::keys::KeyTable;
 use super::rules::{Claim, Standing};
 use super::table::{ConnAt, HolderId, Id, KeyId, Line, Table, Timers, WaiterId};
 use super::terms::{Caps, Mint, Moment, Token, Ttl};
@@ -17,7 +17,7 @@ pub(super) struct Want {
 }
 
 /// A granted slot. For its owner, see [`super::ownership`].
-pub(super) struct Holder {
+pub(super) struct Hold {
     pub(super) key: KeyId,
     pub(super) standing: Standing<ConnAt>,
     /// The number of the owner, also after it has ended.
@@ -44,7 +44,7 @@ pub(super) struct Holder {
     pub(super) slot: u32,
 }
 
-impl Holder {
+impl Hold {
     /// A hold that no connection owns.
     pub(super) fn new(key: KeyId, token: Token, ttl: Ttl, since: Moment) -> Self {
         Self {
@@ -146,8 +146,8 @@ pub(super) struct State {
     pub(super) now: Moment,
     pub(super) caps: Caps,
     pub(super) mint: Box<dyn Mint>,
-    pub(super) keys: Keys,
-    pub(super) holders: Table<Holder, 'h'>,
+    pub(super) keys: KeyTable,
+    pub(super) holders: Table<Hold, 'h'>,
     pub(super) waiters: Table<Waiter, 'w'>,
     pub(super) conns: Table<Conn, 'c'>,
     /// The number of requests of `e` whose result was not fetched.
@@ -183,7 +183,7 @@ impl State {
             now: Moment::default(),
             caps,
             mint,
-            keys: Keys::new(hasher),
+            keys: KeyTable::new(hasher),
             holders: Table::new(),
             waiters: Table::new(),
             conns: Table::new(),

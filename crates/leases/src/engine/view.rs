@@ -5,7 +5,7 @@
 
 use super::Engine;
 use super::keys::KeyEntry;
-use super::state::{Holder, State, Waiter};
+use super::state::{Hold, State, Waiter};
 use super::table::Id;
 use super::terms::{Key, Moment};
 use super::values::{ConnId, Label, Progress};
@@ -136,7 +136,7 @@ impl Engine {
         let Self(state) = self;
         let entry = &state.keys[state.keys.find(key)?];
         let holder = |id| {
-            let holder: &Holder = &state.holders[id];
+            let holder: &Hold = &state.holders[id];
             Party {
                 serial: holder.serial,
                 conn: holder.standing.owner.map(|conn| state.conn_id(conn)),
@@ -192,7 +192,7 @@ impl Engine {
 
 /// What a holder is called: the label of its connection, or, if no connection owns the hold, the label that its
 /// connection had at the grant.
-fn label_of<'a>(state: &'a State, holder: &'a Holder) -> Option<&'a Arc<Label>> {
+fn label_of<'a>(state: &'a State, holder: &'a Hold) -> Option<&'a Arc<Label>> {
     let owner = holder.standing.owner;
     owner.map_or(holder.label.as_ref(), |conn| state.conns[conn].label.as_ref())
 }

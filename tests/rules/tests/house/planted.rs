@@ -109,6 +109,18 @@ fn what_may_sleep_for_another_process(#[case] planted: &str, #[case] is_caught: 
     assert_eq!(!caught(rules::sleepers, &house, path).is_empty(), is_caught);
 }
 
+#[rstest]
+#[case::a_struct("struct Framer;", true)]
+#[case::an_alias("pub(crate) type Framer = u8;", true)]
+#[case::a_type_of_its_own("struct Planted;", false)]
+#[case::of_another_build("#[cfg(windows)]\n#[derive(Debug)]\nstruct Framer;", false)]
+#[case::of_a_test("#[cfg(test)]\nmod tests {\n    struct Framer;\n}", false)]
+fn two_types_of_one_name(#[case] planted: &str, #[case] is_caught: bool) {
+    let path = "src/serve/admission.rs";
+    let (house, _) = with(path, planted);
+    assert_eq!(!caught(rules::twins, &house, path).is_empty(), is_caught);
+}
+
 #[test]
 fn a_circle_across_modules_is_caught() {
     let (mut house, _) = with("src/protocol/command.rs", "use crate::serve::admission::planted;");

@@ -16,7 +16,7 @@ use crate::population::{Full, Population};
 
 /// What is at the other end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::server) enum Kind {
+pub(in crate::server) enum ClientKind {
     /// A socket, here or at another server.
     Socket,
     /// A client of HTTP, which has no socket of its own.
@@ -24,9 +24,9 @@ pub(in crate::server) enum Kind {
 }
 
 /// What is known of one connection.
-pub(super) struct Seat {
+pub(super) struct ConnectionState {
     id: ConnId,
-    kind: Kind,
+    kind: ClientKind,
     /// The number that is shown to people.
     serial: u64,
     /// The term in which it came.
@@ -46,7 +46,7 @@ pub(super) struct Seat {
 /// See the module.
 #[derive(Default)]
 pub(in crate::server) struct Connections {
-    seats: Vec<Option<Seat>>,
+    seats: Vec<Option<ConnectionState>>,
     sockets: Population,
     sessions: Population,
     last_serial: u64,
@@ -62,17 +62,17 @@ impl Connections {
         self.sockets.count()
     }
 
-    const fn of(&mut self, kind: Kind) -> &mut Population {
+    const fn of(&mut self, kind: ClientKind) -> &mut Population {
         match kind {
-            Kind::Socket => &mut self.sockets,
-            Kind::Session => &mut self.sessions,
+            ClientKind::Socket => &mut self.sockets,
+            ClientKind::Session => &mut self.sessions,
         }
     }
 
     /// Whether there is room for one more connection. Caps: of all of this kind, and of those of one address; 0 for none.
     pub(super) fn room_for(
         &mut self,
-        kind: Kind,
+        kind: ClientKind,
         address: Option<IpAddr>,
         most: usize,
         each: usize,
@@ -95,12 +95,12 @@ impl Connections {
 
     pub(super) fn add(
         &mut self,
-        (id, kind): (ConnId, Kind),
+        (id, kind): (ConnId, ClientKind),
         serial: u64,
         term: u64,
         address: Option<IpAddr>,
     ) {
-        let seat = Seat {
+        let seat = ConnectionState {
             id,
             kind,
             serial,
@@ -123,7 +123,7 @@ impl Connections {
 
     pub(super) fn remove(&mut self, id: ConnId) {
         let place = self.seats.get_mut(id.place());
-        let is_its = |seat: &mut Seat| seat.id == id;
+        let is_its = |seat: &mut ConnectionState| seat.id == id;
         let Some(seat) = place.and_then(|place| place.take_if(is_its)) else { return };
         self.of(seat.kind).remove(seat.address);
     }
@@ -133,11 +133,11 @@ impl Connections {
         self.get(id).is_some()
     }
 
-    fn get(&self, id: ConnId) -> Option<&Seat> {
+    fn get(&self, id: ConnId) -> Option<&ConnectionState> {
         self.seats.get(id.place())?.as_ref().filter(|seat| seat.id == id)
     }
 
-    pub(super) fn get_mut(&mut self, id: ConnId) -> Option<&mut Seat> {
+    pub(super) fn get_mut(&mut self, id: ConnId) -> Option<&mut ConnectionState> {
         self.seats.get_mut(id.place())?.as_mut().filter(|seat| seat.id == id)
     }
 
@@ -199,7 +199,7 @@ impl Connections {
     /// The connection with this number, if it has no socket.
     pub(super) fn session_of(&self, serial: u64) -> Option<ConnId> {
         let mut seats = self.seats.iter().flatten();
-        seats.find(|it| it.serial == serial && it.kind == Kind::Session).map(|seat| seat.id)
+        seats.find(|it| it.serial == serial && it.kind == ClientKind::Session).map(|seat| seat.id)
     }
 
     /// Ends a connection when it is idle next; false if there is none with this number.

@@ -1,7 +1,7 @@
 //! The table of sessions: connections of HTTP clients, which have no socket. A session ends when its client says so, or is
 //! silent for too long; never while a request of it is open.
 
-use super::{Core, Full, Kind};
+use super::{ClientKind, Core, Full};
 use crate::server::{Settings, mint};
 use leases::{AutoRelease, ConnId, Moment, Seconds};
 use std::collections::{BTreeSet, HashMap};
@@ -115,8 +115,8 @@ impl Core {
         address: Option<IpAddr>,
     ) -> Result<SessionId, Full> {
         let (most, each) = (settings.http.max_sessions, settings.http.max_sessions_per_address);
-        self.connections.room_for(Kind::Session, address, most, each)?;
-        let (conn, serial) = self.seat(Kind::Session, address);
+        self.connections.room_for(ClientKind::Session, address, most, each)?;
+        let (conn, serial) = self.seat(ClientKind::Session, address);
         let address = address.map(tracing::field::display);
         tracing::debug!(address, conn_id = serial, "session opened");
         let id = SessionId(mint::random());
@@ -127,7 +127,7 @@ impl Core {
 
     /// A connection for one request that belongs to no session.
     pub(in crate::server) fn open_alone(&mut self, address: Option<IpAddr>) -> ConnId {
-        self.seat(Kind::Session, address).0
+        self.seat(ClientKind::Session, address).0
     }
 
     /// Ends a session as a connection ends; false if there is none. Its open requests notice that.

@@ -1,6 +1,6 @@
 //! The leader's side: accepts the streams of a standby, and serves each like a connection of its own.
 
-use super::stream::{LinkStream, Origin};
+use super::stream::{LinkStream, StandbyFacts};
 use super::{
     ADDRESS, CLIENT, DRAINING, HANDSHAKE, HTTP, KEY, RELEASE, SILENCE_OF_STANDBY, TOKEN, configure,
     from_hex, watch_for_silence,
@@ -47,7 +47,7 @@ async fn serve(shared: Arc<Shared>, mut socket: Transport, peer: Peer, shown: St
     };
     let Ok(Ok(mut link)) = timeout(HANDSHAKE, handshake).await else { return };
     tracing::info!(%peer, "a standby is linked");
-    let origin = Arc::<Origin>::default();
+    let origin = Arc::<StandbyFacts>::default();
     // What is shown now was asked for after the last time.
     let mut last = shared.now();
     let heard = || {
@@ -69,7 +69,7 @@ async fn serve(shared: Arc<Shared>, mut socket: Transport, peer: Peer, shown: St
 async fn accept(
     shared: &Arc<Shared>,
     link: &mut Connection<Transport, Bytes>,
-    origin: &Arc<Origin>,
+    origin: &Arc<StandbyFacts>,
 ) {
     while let Some(Ok((request, respond))) = link.accept().await {
         open(shared, request, respond, origin);
@@ -81,7 +81,7 @@ fn open(
     shared: &Arc<Shared>,
     request: Request<RecvStream>,
     mut respond: SendResponse<Bytes>,
-    origin: &Arc<Origin>,
+    origin: &Arc<StandbyFacts>,
 ) {
     let (head, receiver) = request.into_parts();
     let mut accept = |status| answer(&mut respond, status);

@@ -87,7 +87,7 @@ async fn keep_link(
     loop {
         let linked = timeout(HANDSHAKE, connect(leader)).await;
         match linked.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into())) {
-            Ok(Link { link, mut connection, direct: reached }) => {
+            Ok(NewLink { link, mut connection, direct: reached }) => {
                 let is_direct = reached.is_some();
                 tracing::info!(leader = leader.address, is_direct, "linked to the leader");
                 let silence = watch_for_silence(connection.ping_pong(), SILENCE_OF_LEADER, || {});
@@ -144,14 +144,14 @@ async fn refuses(address: SocketAddr) -> bool {
 }
 
 /// A new link.
-struct Link {
+struct NewLink {
     link: SendRequest<Bytes>,
     connection: Connection<Box<dyn Io>, Bytes>,
     /// The address of the leader's own socket, if nothing stands in between.
     direct: Option<SocketAddr>,
 }
 
-async fn connect(leader: &Contact) -> io::Result<Link> {
+async fn connect(leader: &Contact) -> io::Result<NewLink> {
     let stream = TcpStream::connect(&leader.address).await?;
     stream.set_nodelay(true)?;
     let ends = [stream.local_addr()?, stream.peer_addr()?];
@@ -180,7 +180,7 @@ async fn connect(leader: &Contact) -> io::Result<Link> {
     let mut builder = Builder::new();
     let builder = configure!(builder).initial_max_send_streams(super::STREAMS as usize);
     let (link, connection) = builder.handshake(io).await.map_err(io::Error::other)?;
-    Ok(Link { link, connection, direct })
+    Ok(NewLink { link, connection, direct })
 }
 
 /// The first line, and nothing of what follows it.
@@ -320,20 +320,20 @@ pub(in crate::server) async fn pass(
         biased;
         parting = passage.pass_down() => parting,
         parting = passage.pass_up() => parting,
-        () = shared.kicked() => Parting::Kicked,
+        () = shared.kicked() => StreamParting::Kicked,
     };
     tracing::debug!(%peer, ?parting, "client left");
     let ends = passage.ends.into_inner().unwrap_or_else(PoisonError::into_inner);
     let Ends { mut transport, stream, is_between_lines } = ends;
     match parting {
-        Parting::Deaf => {
+        StreamParting::Deaf => {
             shared.note_write_timeout(peer, None);
             return stream.end_client().await;
         }
-        Parting::Gone => return stream.end_client().await,
+        StreamParting::Gone => return stream.end_client().await,
         // The client knows what has become of its request only if it was answered.
-        Parting::Lost if is_between_lines => return send_away(&mut transport).await,
-        Parting::Closed | Parting::Kicked | Parting::Lost => {}
+        StreamParting::Lost if is_between_lines => return send_away(&mut transport).await,
+        StreamParting::Closed | StreamParting::Kicked | StreamParting::Lost => {}
     }
     transport.say_goodbye(&mut [0; BUFFER_BYTES]);
 }
@@ -347,7 +347,7 @@ async fn send_away(transport: &mut Transport) {
 
 /// Why a client is no longer passed on.
 #[derive(Debug)]
-enum Parting {
+enum StreamParting {
     /// The leader has ended the connection.
     Closed,
     /// The client is gone.
@@ -381,28 +381,28 @@ impl Passage {
     }
 
     /// Passes answers on to the client.
-    async fn pass_down(&self) -> Parting {
+    async fn pass_down(&self) -> StreamParting {
         let mut bytes = Vec::new();
         loop {
             let sent = poll_fn(|cx| self.ends().transport.poll_send(cx, &mut bytes));
             match timeout(self.allowed, sent).await {
                 Ok(Ok(())) => {}
-                Ok(Err(_)) => return Parting::Gone,
-                Err(_) => return Parting::Deaf,
+                Ok(Err(_)) => return StreamParting::Gone,
+                Err(_) => return StreamParting::Deaf,
             }
             let received = poll_fn(|cx| {
                 append(&mut bytes, |buffer| self.ends().stream.poll_receive(cx, buffer))
             });
             match received.await {
-                Ok(0) => return Parting::Closed,
+                Ok(0) => return StreamParting::Closed,
                 Ok(_) => self.ends().is_between_lines = bytes.ends_with(b"\n"),
-                Err(_) => return Parting::Lost,
+                Err(_) => return StreamParting::Lost,
             }
         }
     }
 
     /// Passes requests on to the leader.
-    async fn pass_up(&self) -> Parting {
+    async fn pass_up(&self) -> StreamParting {
         let mut bytes = Vec::new();
         loop {
             let received = poll_fn(|cx| {
@@ -411,7 +411,7 @@ impl Passage {
             match received.await {
                 Ok(0) => break self.ends().stream.finish(),
                 Ok(_) => {}
-                Err(_) => return Parting::Gone,
+                Err(_) => return StreamParting::Gone,
             }
             while !bytes.is_empty() {
                 let sent = self.ends().stream.send(&bytes);
@@ -420,19 +420,19 @@ impl Passage {
                         biased;
                         room = poll_fn(|cx| self.ends().stream.poll_room(cx)) => room,
                         // The client may leave while the leader does not read.
-                        () = self.left() => return Parting::Gone,
+                        () = self.left() => return StreamParting::Gone,
                     },
                     sent => sent.map(|count| drop(bytes.drain(..count))),
                 };
                 if room.is_err() {
                     // The leader says why, or the link is lost: the other direction shows it.
                     self.gone().await;
-                    return Parting::Gone;
+                    return StreamParting::Gone;
                 }
             }
         }
         self.gone().await;
-        Parting::Gone
+        StreamParting::Gone
     }
 
     /// Returns when the client is gone, although bytes of it still wait for room.

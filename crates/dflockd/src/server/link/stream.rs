@@ -20,14 +20,14 @@ pub(crate) struct LinkStream {
     receiver: Receiver,
     /// Received and not read yet; at most the window of a stream.
     ahead: Vec<u8>,
-    end: Option<End>,
+    end: Option<StreamEnd>,
     has_finished: bool,
-    origin: Arc<Origin>,
+    origin: Arc<StandbyFacts>,
 }
 
 /// What the leader knows of a standby.
 #[derive(Default)]
-pub(in crate::server) struct Origin {
+pub(in crate::server) struct StandbyFacts {
     /// Whether it is shutting down.
     pub(super) is_draining: AtomicBool,
     /// It has shown that it ran at this time or later, in microseconds.
@@ -42,7 +42,7 @@ enum Receiver {
 
 /// How the other side has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
+enum StreamEnd {
     /// It sends no more.
     Finished,
     /// The client is gone.
@@ -51,11 +51,11 @@ enum End {
     Lost,
 }
 
-fn end_of(err: &h2::Error) -> End {
+fn end_of(err: &h2::Error) -> StreamEnd {
     if err.is_reset() && err.is_remote() && err.reason() == Some(GONE) {
-        End::Gone
+        StreamEnd::Gone
     } else {
-        End::Lost
+        StreamEnd::Lost
     }
 }
 
@@ -67,7 +67,7 @@ impl LinkStream {
     pub(super) fn of_leader(
         sender: SendStream<Bytes>,
         receiver: RecvStream,
-        origin: Arc<Origin>,
+        origin: Arc<StandbyFacts>,
     ) -> Self {
         Self::new(sender, Receiver::Open(receiver), origin)
     }
@@ -76,7 +76,7 @@ impl LinkStream {
         Self::new(sender, Receiver::Awaited(response), Arc::default())
     }
 
-    fn new(sender: SendStream<Bytes>, receiver: Receiver, origin: Arc<Origin>) -> Self {
+    fn new(sender: SendStream<Bytes>, receiver: Receiver, origin: Arc<StandbyFacts>) -> Self {
         let ahead = Vec::new();
         Self { sender, receiver, ahead, end: None, has_finished: false, origin }
     }
@@ -93,7 +93,7 @@ impl LinkStream {
 
     /// Whether the client's holds must stay, because nobody has said that it is gone.
     pub(in crate::server) fn is_lost(&self) -> bool {
-        self.end == Some(End::Lost)
+        self.end == Some(StreamEnd::Lost)
     }
 
     /// Waits for more bytes in `ahead`, or the end.
@@ -106,7 +106,7 @@ impl LinkStream {
                         self.receiver = Receiver::Open(response.into_body());
                     }
                     Ok(_) => {
-                        self.end = Some(End::Finished);
+                        self.end = Some(StreamEnd::Finished);
                         return Poll::Ready(());
                     }
                     Err(err) => {
@@ -121,8 +121,8 @@ impl LinkStream {
             Some(Err(err)) => self.end = Some(end_of(&err)),
             None => {
                 self.end = Some(match ready!(receiver.poll_trailers(cx)) {
-                    Ok(None) => End::Finished,
-                    Ok(Some(_)) => End::Gone,
+                    Ok(None) => StreamEnd::Finished,
+                    Ok(Some(_)) => StreamEnd::Gone,
                     Err(err) => end_of(&err),
                 });
             }
@@ -140,7 +140,7 @@ impl LinkStream {
             ready!(self.poll_more(cx));
         }
         if self.ahead.is_empty() {
-            let is_orderly = self.end == Some(End::Finished);
+            let is_orderly = self.end == Some(StreamEnd::Finished);
             return Poll::Ready(if is_orderly { Ok(0) } else { Err(broken()) });
         }
         let count = buffer.len().min(self.ahead.len());
@@ -159,14 +159,14 @@ impl LinkStream {
         while self.end.is_none() {
             ready!(self.poll_more(cx));
         }
-        Poll::Ready(if self.end == Some(End::Finished) { Ok(()) } else { Err(broken()) })
+        Poll::Ready(if self.end == Some(StreamEnd::Finished) { Ok(()) } else { Err(broken()) })
     }
 
     /// Ready when a client that sends no more is gone, or may be.
     pub(in crate::server) fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if !matches!(self.end, Some(End::Gone | End::Lost)) {
+        if !matches!(self.end, Some(StreamEnd::Gone | StreamEnd::Lost)) {
             let is_gone = matches!(ready!(self.sender.poll_reset(cx)), Ok(GONE));
-            self.end = Some(if is_gone { End::Gone } else { End::Lost });
+            self.end = Some(if is_gone { StreamEnd::Gone } else { StreamEnd::Lost });
         }
         Poll::Ready(())
     }
@@ -174,9 +174,9 @@ impl LinkStream {
     /// The other side does not receive any more. Unless it has said that the client is gone, that is not known.
     fn note_break(&mut self) -> io::Error {
         let mut now = Context::from_waker(Waker::noop());
-        let is_gone = self.end == Some(End::Gone)
+        let is_gone = self.end == Some(StreamEnd::Gone)
             || matches!(self.sender.poll_reset(&mut now), Poll::Ready(Ok(GONE)));
-        self.end = Some(if is_gone { End::Gone } else { End::Lost });
+        self.end = Some(if is_gone { StreamEnd::Gone } else { StreamEnd::Lost });
         broken()
     }
 

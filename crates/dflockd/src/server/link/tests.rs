@@ -1,6 +1,6 @@
 //! Streams over a connection in memory, without a server.
 
-use super::stream::{LinkStream, Origin};
+use super::stream::{LinkStream, StandbyFacts};
 use super::*;
 use crate::server::core::Shared;
 use crate::server::driver::drive;
@@ -42,7 +42,7 @@ impl Pair {
         self.open_from(&Arc::default()).await
     }
 
-    async fn open_from(&mut self, origin: &Arc<Origin>) -> (LinkStream, LinkStream) {
+    async fn open_from(&mut self, origin: &Arc<StandbyFacts>) -> (LinkStream, LinkStream) {
         let request = Request::post("http://leader/client").body(()).unwrap();
         let (response, sender) = self.standby.send_request(request, false).unwrap();
         let standby = LinkStream::of_standby(sender, response);
@@ -162,7 +162,7 @@ fn an_answer_that_cannot_be_sent_is_no_end_of_the_client() {
 fn a_client_is_late_only_if_its_standby_is_heard_of() {
     run(async {
         let settings = Settings { read_timeout: Seconds::new(1).unwrap(), ..Settings::default() };
-        let (shared, origin) = (Arc::new(Shared::new(settings)), Arc::<Origin>::default());
+        let (shared, origin) = (Arc::new(Shared::new(settings)), Arc::<StandbyFacts>::default());
         let driver = tokio::spawn(drive(Arc::clone(&shared)));
         let mut pair = Pair::new().await;
         let (mut client, stream) = pair.open_from(&origin).await;

@@ -1,7 +1,7 @@
 //! What must hold for any bytes in the files of the state directory: for the fuzz target, whose corpus is replayed here,
 //! also cut and with flipped bits.
 
-use super::load::{Found, load};
+use super::load::{FileBytes, load};
 
 /// Reads any three files, whose lengths come first.
 pub(in crate::server) fn check(bytes: &[u8]) {
@@ -11,7 +11,7 @@ pub(in crate::server) fn check(bytes: &[u8]) {
         |rest: &'_ [u8], length: [u8; 2]| usize::from(u16::from_be_bytes(length)).min(rest.len());
     let (index, rest) = rest.split_at(cut(rest, [a, b]));
     let (one, two) = rest.split_at(cut(rest, [c, d]));
-    let loaded = load(Found { index, holds: [one, two] }, &[0; 16], 1);
+    let loaded = load(FileBytes { index, holds: [one, two] }, &[0; 16], 1);
     assert!(loaded.next_slot < 2 && loaded.generation <= loaded.last_generation);
     assert!(
         loaded

@@ -2,7 +2,7 @@
 
 use super::codec::{BootId, DirId, Doubt};
 use super::ledger::Disk;
-use super::load::{Found, Loaded, load};
+use super::load::{FileBytes, Loaded, load};
 use super::promises::Origin;
 use super::promises::Synced;
 use nix::fcntl::{AtFlags, Flock, FlockArg, OFlag, openat};
@@ -76,7 +76,7 @@ impl StateDir {
         // The names must survive a power cut, too.
         lock.sync_all()?;
         let origin = Origin { boot: boot_id(), dir: random_id(), synced };
-        let contents = Found { index: &in_index, holds: [&in_first, &in_second] };
+        let contents = FileBytes { index: &in_index, holds: [&in_first, &in_second] };
         let found = load(contents, &origin.boot, boot_micros());
         let doubt = found.doubt.or(found.closing.map(|(doubt, _)| doubt));
         let holds = [Arc::new(first), Arc::new(second)];

@@ -13,7 +13,7 @@ use super::codec::{
 
 /// The bytes of the files; a missing file has none.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Found<'a> {
+pub(super) struct FileBytes<'a> {
     /// The index.
     pub(super) index: &'a [u8],
     /// The two files of holds.
@@ -93,7 +93,7 @@ fn is_blank(bytes: &[u8]) -> bool {
 
 /// The files of a directory, read as far as they can be.
 struct StateFiles<'a> {
-    found: Found<'a>,
+    found: FileBytes<'a>,
     index: Option<Index>,
     /// An index that was found in the place of a file of holds.
     misplaced: [Option<Index>; 2],
@@ -116,7 +116,7 @@ impl StateFiles<'_> {
     fn damage(&self, boot: &BootId) -> Option<Damage> {
         let newest = self.newest();
         let Some(index) = &self.index else {
-            let Found { index, holds } = self.found;
+            let FileBytes { index, holds } = self.found;
             // The first index may have been begun.
             let is_unused = is_blank(index.get(INDEX_BYTES..).unwrap_or_default());
             let is_new = is_unused && holds.into_iter().all(is_blank);
@@ -181,7 +181,7 @@ impl StateFiles<'_> {
 }
 
 /// Reads the files, in microseconds since this start of the machine.
-pub(super) fn load(found: Found<'_>, boot: &BootId, now_micros: u64) -> Loaded {
+pub(super) fn load(found: FileBytes<'_>, boot: &BootId, now_micros: u64) -> Loaded {
     let [first, second] = found.holds;
     let logs = [LogFile::read(first, 0), LogFile::read(second, 1)];
     let misplaced = [first, second].map(|file| read_index(file).map(|(index, _)| index));

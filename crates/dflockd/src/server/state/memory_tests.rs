@@ -2,7 +2,7 @@
 
 use super::codec::BootId;
 use super::ledger::Disk;
-use super::load::{Found, Loaded, load};
+use super::load::{FileBytes, Loaded, load};
 use super::promises::Synced;
 use std::cell::RefCell;
 use std::io;
@@ -64,7 +64,7 @@ impl Memory {
 }
 
 pub(super) fn loaded([first, second, index]: &Files, boot: BootId, boot_micros: u64) -> Loaded {
-    load(Found { index, holds: [first, second] }, &boot, boot_micros)
+    load(FileBytes { index, holds: [first, second] }, &boot, boot_micros)
 }
 
 impl Content {
