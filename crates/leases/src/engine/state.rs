@@ -16,7 +16,7 @@ pub(super) struct Want {
     pub(super) ttl: Ttl,
 }
 
-/// A granted slot. For its owner, see [`super::ownership`].
+/// A granted slot. For its owner, see [`super::rules`].
 pub(super) struct Hold {
     pub(super) key: KeyId,
     pub(super) standing: Standing<ConnAt>,
