@@ -84,8 +84,9 @@ impl Site {
             }
             Form::Lock | Form::Shared | Form::Semaphore => form,
         };
-        let request = request(deed, form, key, body)?;
+        // As the reference: a client whose session is gone learns that, whatever it has sent.
         let visit = self.visit(&head.headers, is_alone, deed, caller)?;
+        let request = request(deed, form, key, body)?;
         let mut poll_peer = |cx: &mut Context<'_>| caller.poll_parting(cx);
         answer(form, &visit.ask(request, is_draining, &mut poll_peer).await?)
     }
