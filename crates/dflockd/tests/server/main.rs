@@ -10,6 +10,7 @@
 )]
 
 mod clients;
+mod cut_off;
 mod fairness;
 mod framing;
 mod history;
