@@ -35,7 +35,7 @@ set --global __dflock_table \
     'run --limit . A semaphore of this many slots instead of a lock' \
     'run --name . The name of this holder in `dflock stats --long` and on the server\'s page, instead of user, host, process id and the command without its arguments' \
     'run --value . Text about this holder that `dflock watch` prints for programs, such as its address: 1 to 256 bytes' \
-    'run --one-of . Hold one of these items, separated by commas: the key is a semaphore of as many slots, and each slot has its item. All who use the key must name the same items in the same order' \
+    'run --one-of . Hold one of these items, separated by commas: the key is a semaphore of as many slots, and each slot has its item. All who use the key must name the same items in the same order; dflock notices only another number of them' \
     'run --grace . Seconds between TERM and KILL when the lease is lost; at most a third of the lease, or of --read-timeout, counts. If the server cannot be reached, TERM comes this long before the lease ends' \
     'run --reclaim . Seconds to look for the server after the connection broke. Not given: as long as the lease lasts, less --grace. A server with its default settings has given the lock away by then' \
     'run --hold-for . Hold the lock for at least this many seconds, even if the command ends sooner: for a job that several hosts start at about the same time, and that only one of them should do' \

@@ -206,7 +206,8 @@ pub(super) struct Run {
     #[command(flatten)]
     pub(super) terms: Terms,
     /// Hold one of these items, separated by commas: the key is a semaphore of as many slots, and each slot
-    /// has its item. All who use the key must name the same items in the same order.
+    /// has its item. All who use the key must name the same items in the same order; dflock notices only
+    /// another number of them.
     #[arg(long, value_name = "ITEM,...", value_delimiter = ',', conflicts_with_all = ["limit", "shared", "keys"])]
     pub(super) one_of: Vec<OsString>,
     /// Seconds between TERM and KILL when the lease is lost; at most a third of the lease, or of

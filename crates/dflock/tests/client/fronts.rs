@@ -1,6 +1,6 @@
 //! Three servers on one etcd as clients with `--any-of` see them: one service, and any part of it may die.
 
-use crate::program::{End, bare, patient, run, start};
+use crate::program::{End, Running, bare, patient, run, start};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use rstest::rstest;
@@ -168,6 +168,40 @@ fn several_keys_are_held_elsewhere() {
     let end = patient(holding.end());
     assert_eq!((end.code, &*end.err), (6, ""), "{end:?}");
     assert_eq!(["a", "b", "c"].map(tried), [0; 3]);
+}
+
+/// Two commands keep their slots while each server goes once, whichever of them leads. Others get the lowest slot that is
+/// free.
+#[test]
+#[ignore = "needs programs: tests/run"]
+fn slots_are_kept_elsewhere() {
+    let mut fronts = Fronts::start();
+    let list = fronts.list();
+    let begin = |slot: &str| {
+        let words = ["run", "pool", "--limit", "3", "--ttl", "30", "--any-of", &list];
+        let mut command = bare(&words);
+        command.args(["--", "sh", "-c", "echo $DFLOCK_SLOT; read x; exit 6"]);
+        let holding = start(command.stdin(Stdio::piped()));
+        assert_eq!(holding.lines(1), [slot]);
+        holding
+    };
+    let end = |mut holding: Running| {
+        holding.end_input();
+        let end = patient(holding.end());
+        assert_eq!((end.code, &*end.err), (6, ""), "{end:?}");
+    };
+    let (first, second) = (begin("0"), begin("1"));
+    for index in 0..3 {
+        fronts.fail(index, Fault::Kill);
+        until("they are elsewhere", || {
+            [&first, &second].iter().all(|it| fronts.of(it.pid(), Some(index)).is_some())
+        });
+        fronts.heal(index, Fault::Kill);
+    }
+    let third = begin("2");
+    end(first);
+    let fourth = begin("0");
+    [second, third, fourth].into_iter().for_each(end);
 }
 
 /// Whichever server goes, a watcher sees each leader once, wherever the leader is connected.

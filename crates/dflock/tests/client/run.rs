@@ -115,6 +115,16 @@ fn the_command_learns_its_slot(
     assert_free(&daemon);
 }
 
+/// The server knows slots, and no items: other items of the same number are not noticed.
+#[test]
+fn the_number_of_items_is_all_that_can_be_compared() {
+    let daemon = Daemon::start(&[]);
+    let line = "dflock run board --one-of b1,b2 -- dflock run board --one-of b3,b1 -- \
+                sh -c 'echo $DFLOCK_ITEM'";
+    let end = run(&mut shell(&daemon, line));
+    assert_eq!((end.code, &*end.out, &*end.err), (0, "b1\n", ""), "{end:?}");
+}
+
 #[rstest]
 #[case::more("b1,b2", "than the 2 items of --one-of")]
 #[case::fewer("b1,b2,b3,b4", "than the 4 items of --one-of")]
