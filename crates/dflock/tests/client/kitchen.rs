@@ -1,8 +1,9 @@
 //! Where recipes of the documents are run: a directory, a network of its own, and a server.
 
-use crate::program::{End, apart, run};
+use crate::program::{End, apart, patient, start};
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 /// The block of docs/dflock.md behind `<!-- run: NAME -->`, as one would copy it.
 pub(crate) fn recipe(name: &str) -> String {
@@ -17,6 +18,9 @@ pub(crate) fn block(page: &str, name: &str) -> String {
     let lines = rest.lines().take_while(|line| line.is_empty() || line.starts_with("    "));
     lines.map(|line| line.strip_prefix("    ").unwrap_or_default().to_owned() + "\n").collect()
 }
+
+/// Some of the programs take seconds of a processor, and the machine may be busy.
+const LIMIT: Duration = Duration::from_secs(110);
 
 /// A directory to be in, with programs that the recipes run.
 pub(crate) struct Kitchen(tempfile::TempDir);
@@ -50,7 +54,8 @@ impl Kitchen {
         let script = format!("set -u; ip link set lo up\n{script}");
         let mut command = apart(&script, &[self.0.path()]);
         command.current_dir(self.0.path());
-        run(command.env("PYTHONPATH", testbed::peer("dflockd-client-2.1.1", "")))
+        command.env("PYTHONPATH", testbed::peer("dflockd-client-2.1.1", ""));
+        patient(start(&mut command).end_in(LIMIT))
     }
 
     pub(crate) fn lines(&self, file: &str) -> Vec<String> {
