@@ -98,6 +98,22 @@ fn a_library_brings_no_command_line(
     }
 }
 
+/// The packages name the feature of a program with its package. A dev-dependency of the package on itself, under its own
+/// name, would take the feature for its own, and nothing would be built.
+#[rstest]
+fn a_package_with_its_feature_brings_the_command_line(
+    #[values("dflock", "file-semaphore")] package: &str,
+) {
+    let feature = format!("{package}/cli");
+    let words = ["tree", "--edges", "normal", "--prefix", "none", "--locked", "--package", package];
+    let mut tree = Command::new(env!("CARGO"));
+    let tree =
+        tree.args(words).args(["--features", &feature]).current_dir(root()).output().unwrap();
+    assert!(tree.status.success(), "{tree:?}");
+    let text = String::from_utf8(tree.stdout).unwrap();
+    assert!(text.lines().any(|line| line.starts_with("clap ")), "{text}");
+}
+
 /// README.md and the pages of docs/, by their paths.
 fn pages() -> BTreeMap<String, String> {
     let docs = fs::read_dir(root().join("docs")).unwrap();
