@@ -5,13 +5,15 @@
 //! Pure. An id is four bytes and typed, so a waiter's id cannot be used for a holder. The caller passes the time.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::num::NonZeroU32;
 use std::ops::{Index, IndexMut};
 
 use super::terms::Moment;
 
-/// A place in a [`Table`]. The letter tells the tables apart.
+/// A place in a [`Table`]. The letter tells the tables apart. The number is one more than the place, so that an id that
+/// may be missing takes no more memory.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Id<const OF: char>(u32);
+pub(crate) struct Id<const OF: char>(NonZeroU32);
 
 pub(crate) type KeyId = Id<'k'>;
 pub(crate) type HolderId = Id<'h'>;
@@ -20,11 +22,11 @@ pub(crate) type ConnAt = Id<'c'>;
 
 impl<const OF: char> Id<OF> {
     pub(crate) const fn new(place: u32) -> Self {
-        Self(place)
+        Self(NonZeroU32::MIN.saturating_add(place))
     }
 
     pub(crate) const fn place(self) -> u32 {
-        self.0
+        self.0.get() - 1
     }
 }
 
@@ -58,7 +60,7 @@ impl<T, const OF: char> Table<T, OF> {
             self.places.push(None);
             id
         });
-        self.places[id.0 as usize] = Some(value);
+        self.places[id.place() as usize] = Some(value);
         id
     }
 
@@ -66,13 +68,13 @@ impl<T, const OF: char> Table<T, OF> {
     #[expect(clippy::expect_used, reason = "ids never come from outside")]
     pub(crate) fn remove(&mut self, id: Id<OF>) -> T {
         let value =
-            self.places[id.0 as usize].take().expect("an id is used while its entry exists");
+            self.places[id.place() as usize].take().expect("an id is used while its entry exists");
         self.free.push(id);
         value
     }
 
     pub(crate) fn get(&self, id: Id<OF>) -> Option<&T> {
-        self.places.get(id.0 as usize)?.as_ref()
+        self.places.get(id.place() as usize)?.as_ref()
     }
 
     /// All entries, in the order of their places.
@@ -96,7 +98,7 @@ impl<T, const OF: char> Index<Id<OF>> for Table<T, OF> {
 #[expect(clippy::expect_used, reason = "ids never come from outside")]
 impl<T, const OF: char> IndexMut<Id<OF>> for Table<T, OF> {
     fn index_mut(&mut self, id: Id<OF>) -> &mut T {
-        self.places[id.0 as usize].as_mut().expect("an id is used while its entry exists")
+        self.places[id.place() as usize].as_mut().expect("an id is used while its entry exists")
     }
 }
 
@@ -105,14 +107,16 @@ impl<T, const OF: char> IndexMut<Id<OF>> for Table<T, OF> {
 #[derive(Default)]
 pub(crate) struct Line<const OF: char> {
     first: Option<(u64, Id<OF>)>,
-    /// Empty if there is no first one.
-    rest: VecDeque<(u64, Id<OF>)>,
+    /// Nothing is in it if there is no first one. Most lines never need it.
+    #[expect(clippy::box_collection, reason = "there are two lines for each key")]
+    rest: Option<Box<VecDeque<(u64, Id<OF>)>>>,
 }
 
 impl<const OF: char> Line<OF> {
     #[expect(clippy::expect_used, reason = "ids have four bytes")]
     pub(crate) fn len(&self) -> u32 {
-        let len = usize::from(self.first.is_some()) + self.rest.len();
+        let rest = self.rest.as_ref().map_or(0, |rest| rest.len());
+        let len = usize::from(self.first.is_some()) + rest;
         u32::try_from(len).expect("an entry for each id")
     }
 
@@ -125,25 +129,28 @@ impl<const OF: char> Line<OF> {
         if entry < *first {
             std::mem::swap(first, &mut entry);
         }
-        let place = self.rest.partition_point(|other| *other < entry);
-        self.rest.insert(place, entry);
+        let rest = self.rest.get_or_insert_default();
+        rest.insert(rest.partition_point(|other| *other < entry), entry);
     }
 
     #[expect(clippy::expect_used, reason = "both come from the entry that is removed")]
     pub(crate) fn remove(&mut self, number: u64, id: Id<OF>) {
+        let rest = self.rest.as_mut();
         if self.first == Some((number, id)) {
-            self.first = self.rest.pop_front();
+            self.first = rest.and_then(|rest| rest.pop_front());
             return;
         }
-        let place = self.rest.binary_search(&(number, id)).expect("it was added with this number");
-        self.rest.remove(place);
+        let rest = rest.expect("it was added");
+        let place = rest.binary_search(&(number, id)).expect("it was added with this number");
+        rest.remove(place);
     }
 
     pub(crate) fn find(&self, number: u64) -> Option<Id<OF>> {
         let first = self.first.as_ref().filter(|(other, _)| *other == number);
         let found = first.or_else(|| {
-            let place = self.rest.partition_point(|(other, _)| *other < number);
-            self.rest.get(place).filter(|(other, _)| *other == number)
+            let rest = self.rest.as_ref()?;
+            let place = rest.partition_point(|(other, _)| *other < number);
+            rest.get(place).filter(|(other, _)| *other == number)
         });
         found.map(|(_, id)| *id)
     }
@@ -157,7 +164,7 @@ impl<const OF: char> Line<OF> {
     }
 
     pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = Id<OF>> {
-        self.first.iter().chain(&self.rest).map(|(_, id)| *id)
+        self.first.iter().chain(self.rest.iter().flat_map(|rest| rest.iter())).map(|(_, id)| *id)
     }
 }
 
@@ -178,12 +185,12 @@ impl<const OF: char> Chain<OF> {
     }
 
     pub(crate) fn first(&self) -> Option<Id<OF>> {
-        self.ring[0][1].checked_sub(1).map(Id)
+        NonZeroU32::new(self.ring[0][1]).map(Id)
     }
 
     /// Adds an entry that is not in it, as the last one.
     pub(crate) fn add(&mut self, id: Id<OF>) {
-        let (at, last) = (id.0 + 1, self.ring[0][0]);
+        let (at, last) = (id.0.get(), self.ring[0][0]);
         if self.ring.len() <= at as usize {
             self.ring.resize(at as usize + 1, [0; 2]);
         }
@@ -195,7 +202,7 @@ impl<const OF: char> Chain<OF> {
 
     /// Takes out an entry that is in it.
     pub(crate) fn remove(&mut self, id: Id<OF>) {
-        let [before, after] = self.ring[id.0 as usize + 1];
+        let [before, after] = self.ring[id.0.get() as usize];
         self.ring[before as usize][1] = after;
         self.ring[after as usize][0] = before;
         self.len -= 1;
