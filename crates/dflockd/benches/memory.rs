@@ -32,7 +32,7 @@ fn connections() {
         // The server has served all of them once it answers the last one.
         assert_eq!(open.last_mut().map(|last| last.ask("ping", "_", "_")).as_deref(), Some("ok"));
         let each = resident_bytes(&server).saturating_sub(start) / count as u64;
-        println!("{count} idle connections: {each} bytes each [<= 2500]");
+        println!("{count} idle connections: {each} bytes each [<= 1500]");
     }
 }
 

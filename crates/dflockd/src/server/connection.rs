@@ -30,7 +30,7 @@ const REPLY_BYTES: usize = 16 * 1024;
 /// A connection that waits for its client keeps buffers up to this size.
 const IDLE_BYTES: usize = 256;
 /// How often a connection sends without waiting before others get their turn.
-const STEPS: u32 = 4;
+const STEPS: u8 = 4;
 /// The pause between two looks whether a standby runs that a client's bytes may wait for.
 const LOOK_EVERY: Seconds = Seconds::new(1).unwrap();
 /// No client waits longer than this for a change of a key: sending an answer shows whether it is still there.
@@ -103,8 +103,6 @@ struct Connection {
     timer: Pin<Box<Sleep>>,
     /// The keys it may ask about. `None` until it has shown a secret, if the server requires one.
     scope: Option<Scope>,
-    /// The length in bytes of the longest valid secret.
-    longest_secret: usize,
     /// When `output` may be sent; `None` for now.
     rests_on: Option<Mark>,
     /// What becomes of its holds when the connection ends.
@@ -112,17 +110,17 @@ struct Connection {
     /// How far the body of a `stats` is.
     body: Body,
     /// How often it has sent since it waited for something.
-    steps: u32,
+    steps: u8,
 }
 
-/// Serves a client until it has left.
-pub(super) async fn serve(
+/// Serves a client until it has left. No `async fn`, which would have room for its arguments beside the connection.
+pub(super) fn serve(
     shared: Arc<Shared>,
     transport: Transport,
     (id, serial): (ConnId, u64),
     peer: Peer,
-) {
-    let access = shared.access();
+) -> impl Future<Output = ()> + Send {
+    let scope = shared.access().is_open().then_some(Scope::All);
     let mut connection = Connection {
         transport,
         id,
@@ -136,30 +134,31 @@ pub(super) async fn serve(
         lines: 0,
         read_by: Moment::NEVER,
         timer: Box::pin(sleep(Duration::MAX)),
-        scope: access.is_open().then_some(Scope::All),
-        longest_secret: access.longest(),
+        scope,
         rests_on: None,
         auto: shared.settings.auto_release,
         body: Body::No,
         steps: 0,
         shared,
     };
-    drop(access);
     connection.restart_reading(connection.shared.now());
-    poll_fn(|cx| {
-        connection.shared.core().connections.register(id, cx.waker());
-        Poll::Ready(())
-    })
-    .await;
-    let Err(end) = connection.converse().await;
-    #[cfg(feature = "etcd")]
-    if let End::Link(shown) = end {
-        return connection.become_link(shown);
+    async move {
+        poll_fn(|cx| {
+            connection.shared.core().connections.register(connection.id, cx.waker());
+            Poll::Ready(())
+        })
+        .await;
+        let Err(end) = connection.converse().await;
+        #[cfg(feature = "etcd")]
+        if let End::Link(shown) = end {
+            return connection.become_link(shown);
+        }
+        Box::pin(connection.finish(end)).await;
+        connection.leave();
     }
-    connection.finish(end).await;
-    connection.leave().await;
 }
 
+/// What does not happen while a connection is idle is in a box, so that an idle connection needs no room for it.
 impl Connection {
     /// Serves frame after frame.
     async fn converse(&mut self) -> Result<Infallible, End> {
@@ -173,7 +172,7 @@ impl Connection {
             match rest {
                 Rest::Partial => self.receive().await?,
                 Rest::TooLong => {
-                    self.skip_line().await?;
+                    Box::pin(self.skip_line()).await?;
                     return Err(End::Fault(Fault::LineTooLong));
                 }
             }
@@ -181,13 +180,13 @@ impl Connection {
     }
 
     /// Waits for `poll`, until a deadline.
-    async fn wait_until<T>(
+    fn wait_until<T>(
         &mut self,
         deadline: Moment,
         mut poll: impl FnMut(&mut Self, &mut Context<'_>) -> Poll<T>,
-    ) -> Result<Result<T, Late>, End> {
+    ) -> impl Future<Output = Result<Result<T, Late>, End>> {
         let mut looked = false;
-        poll_fn(|cx| {
+        poll_fn(move |cx| {
             if self.shared.is_kicked() {
                 // A server that comes again must find what its clients still hold.
                 if self.shared.core().recording.is_kept() {
@@ -226,7 +225,6 @@ impl Connection {
                 self.transport.look_again();
             }
         })
-        .await
     }
 
     /// Waits for `poll`, until the client is late. What a client at the other end of a link did in time may still be on its
@@ -344,7 +342,7 @@ impl Connection {
         let deadline = if allowed == Seconds::ZERO { Moment::NEVER } else { now.after(allowed) };
         let poll =
             |this: &mut Self, cx: &mut Context<'_>| this.transport.poll_send(cx, &mut this.output);
-        match self.wait_for_client(deadline, poll).await? {
+        match Box::pin(self.wait_for_client(deadline, poll)).await? {
             Ok(sent) => sent.map_err(|_| End::Gone)?,
             Err(Late) => {
                 self.shared.note_write_timeout(self.peer, Some(self.serial));
@@ -435,7 +433,7 @@ impl Connection {
     }
 
     /// Waits until the state of a key is not the one that the client saw last, and sends the answer.
-    async fn watch(&mut self, watch: &Watch<'_>) -> Result<(), End> {
+    async fn watch(&mut self, watch: Watch<'_>) -> Result<(), End> {
         let until = self.shared.now().after(watch.timeout.min(LONGEST_WATCH));
         let most = self.shared.settings.max_watchers;
         let begun = self.shared.core().begin_watch(self.id, watch.key, most);
@@ -445,7 +443,7 @@ impl Connection {
             return Ok(());
         }
         self.send().await?;
-        let poll = |this: &mut Self, cx: &mut Context<'_>| match this.sight(watch, until) {
+        let poll = |this: &mut Self, cx: &mut Context<'_>| match this.sight(&watch, until) {
             Some(sight) => Poll::Ready(Some(sight)),
             None => this.poll_peer(cx).map(|()| None),
         };
@@ -547,7 +545,7 @@ impl Connection {
     }
 
     /// Removes the holds and waits of the connection.
-    async fn leave(mut self) {
+    fn leave(mut self) {
         #[cfg(feature = "etcd")]
         if self.transport.link().is_some_and(LinkStream::is_lost) {
             // Nobody has said that the client is gone.

@@ -175,6 +175,10 @@ fn begin_here(shared: &Arc<Shared>, stream: TcpStream, peer: Peer) {
     let seat = admit(shared, peer);
     let shared = Arc::clone(shared);
     match seat {
+        // The task of such a connection has no room for a handshake.
+        Some(seat) if shared.tls().is_none() => {
+            spawn(&shared, Transport::plain(stream), seat, peer)
+        }
         Some(seat) => drop(tokio::spawn(async move {
             match secure(&shared, stream, peer, Some(seat)).await {
                 Some(transport) => serve(shared, transport, seat, peer).await,

@@ -7,7 +7,9 @@ use crate::server::key_json::KeyReport;
 #[cfg(feature = "etcd")]
 use crate::server::link::COMMAND;
 use leases::journal::Failed;
-use leases::wire::{self, Fault, LineCaps, MAX_NAME_BYTES, Request, Scan, StatsCursor, status};
+use leases::wire::{
+    self, Fault, LineCaps, MAX_NAME_BYTES, Request, Scan, StatsCursor, Watch, status,
+};
 use leases::{Answer, AutoRelease, Key, Label, Refusal, Seconds, Verdict};
 use std::sync::Arc;
 
@@ -20,6 +22,18 @@ pub(super) enum Rest {
     Partial,
     /// A line that is too long.
     TooLong,
+}
+
+/// What a frame asks for that may take long.
+enum Later<'a> {
+    /// The answer of the engine.
+    Answer,
+    /// `stats` of all keys.
+    Keys(StatsCursor),
+    /// `stats` of one key.
+    Key(Key<'a>),
+    /// A change of a key.
+    Sight(Watch<'a>),
 }
 
 /// What is asked for a client whose server is shutting down; `None` for a new hold. What is granted already may still
@@ -44,18 +58,24 @@ impl Connection {
         let mut at = 0;
         loop {
             if self.output.len() >= REPLY_BYTES {
-                self.send().await?;
+                Box::pin(self.send()).await?;
             }
             let caps = match self.scope {
                 Some(_) => LineCaps::Usual,
                 // With room for some blanks around the secret.
-                None => LineCaps::BeforeAuth(self.longest_secret + 64),
+                None => LineCaps::BeforeAuth(self.shared.access().longest() + 64),
             };
             match wire::scan(input.get(at..).unwrap_or_default(), caps) {
                 Scan::Frame { lines, used } => {
                     at += used;
                     self.lines = 0;
-                    self.serve_frame(lines).await?;
+                    match self.serve_frame(lines)? {
+                        None => {}
+                        Some(Later::Answer) => Box::pin(self.wait_for_answer()).await?,
+                        Some(Later::Keys(cursor)) => Box::pin(self.report_keys(cursor)).await?,
+                        Some(Later::Key(key)) => Box::pin(self.report_key(key)).await?,
+                        Some(Later::Sight(watch)) => Box::pin(self.watch(watch)).await?,
+                    }
                 }
                 Scan::Partial { lines } => {
                     if lines > self.lines {
@@ -69,8 +89,8 @@ impl Connection {
         }
     }
 
-    /// Serves one frame. What may take long is in a box, so that an idle connection needs no room for it.
-    async fn serve_frame(&mut self, lines: [&[u8]; 3]) -> Result<(), End> {
+    /// Serves one frame, up to what may take long.
+    fn serve_frame<'a>(&mut self, lines: [&'a [u8]; 3]) -> Result<Option<Later<'a>>, End> {
         // A standby that knows the secret of this leader. Any other peer gets the usual answer.
         #[cfg(feature = "etcd")]
         if lines[0] == COMMAND {
@@ -78,10 +98,13 @@ impl Connection {
                 return Err(End::Link(shown));
             }
         }
-        let Some(scope) = &self.scope else { return self.authenticate(lines) };
+        let Some(scope) = &self.scope else { return self.authenticate(lines).map(|()| None) };
         let request = match wire::parse(lines) {
             Ok(request) => request,
-            Err(fault) => return self.refuse_frame(fault),
+            Err(fault) => {
+                self.refuse_frame(fault);
+                return Ok(None);
+            }
         };
         match request {
             Request::Lock(request) if !scope.has_all(request.keys()) => {
@@ -95,7 +118,7 @@ impl Connection {
                     conn_id = self.serial,
                     "request"
                 );
-                return self.ask(request).await;
+                return self.ask(request);
             }
             Request::Ping
             | Request::Hello { .. }
@@ -112,16 +135,16 @@ impl Connection {
                 self.say(if asks_slots { status::HELLO_SLOTS } else { status::HELLO });
             }
             Request::Stats { has_names } => {
-                return Box::pin(self.report_keys(StatsCursor::new(has_names))).await;
+                return Ok(Some(Later::Keys(StatsCursor::new(has_names))));
             }
             Request::KeyStats(key) if !scope.has(key.bytes()) => self.say(status::ERROR_AUTH),
-            Request::KeyStats(key) => return Box::pin(self.report_key(key)).await,
+            Request::KeyStats(key) => return Ok(Some(Later::Key(key))),
             Request::Name(name) => {
                 self.relabel(name.get(..MAX_NAME_BYTES).unwrap_or(name), |label| &mut label.name)
             }
             Request::Value(value) => self.relabel(value, |label| &mut label.value),
             Request::Watch(watch) if !scope.has(watch.key.bytes()) => self.say(status::ERROR_AUTH),
-            Request::Watch(watch) => return Box::pin(self.watch(&watch)).await,
+            Request::Watch(watch) => return Ok(Some(Later::Sight(watch))),
             Request::Grace => {
                 let settings = &self.shared.settings;
                 let grace = match settings.auto_release {
@@ -131,9 +154,9 @@ impl Connection {
                 wire::push_grace(&mut self.output, grace);
             }
             // A second `auth`, or one that this server does not require: unknown, as in the reference.
-            Request::Auth(_) => return self.refuse_frame(Fault::UnknownCommand),
+            Request::Auth(_) => self.refuse_frame(Fault::UnknownCommand),
         }
-        Ok(())
+        Ok(None)
     }
 
     fn say(&mut self, answer: &[u8]) {
@@ -142,12 +165,12 @@ impl Connection {
     }
 
     /// Passes a request to the engine; the answer comes at once or later.
-    async fn ask(&mut self, request: leases::Request<'_>) -> Result<(), End> {
+    fn ask(&mut self, request: leases::Request<'_>) -> Result<Option<Later<'static>>, End> {
         let now = self.shared.now();
         let is_draining = self.transport.is_draining();
         let Some(request) = (if is_draining { of_draining(request) } else { Some(request) }) else {
             self.say(status::ERROR_DRAINING);
-            return Ok(());
+            return Ok(None);
         };
         let verdict = {
             let mut core = self.shared.core();
@@ -163,9 +186,9 @@ impl Connection {
                 let answer = if has_ended { Answer::Refused(Refusal::Draining) } else { answer };
                 self.restart_reading(now);
                 self.push(&answer);
-                Ok(())
+                Ok(None)
             }
-            Ok(Verdict::Later) => Box::pin(self.wait_for_answer()).await,
+            Ok(Verdict::Later) => Ok(Some(Later::Answer)),
             Err(Failed) => Err(self.send_away()),
         }
     }
@@ -185,10 +208,9 @@ impl Connection {
     }
 
     /// Refuses a frame. The connection goes on with the next one.
-    fn refuse_frame(&mut self, fault: Fault) -> Result<(), End> {
+    fn refuse_frame(&mut self, fault: Fault) {
         self.note_fault(fault);
         self.say(status::ERROR);
-        Ok(())
     }
 
     /// Counts and logs a fault of the peer. One that leaves in the middle of a frame is nothing to worry about.

@@ -39,8 +39,8 @@ pub(super) struct ConnectionState {
     lost: Vec<Token>,
     address: Option<IpAddr>,
     waker: Option<Waker>,
-    /// The answer to its wait, and when it may be sent.
-    answer: Option<(Answer, Option<Mark>)>,
+    /// The answer to its wait, and when it may be sent. In a box, because most connections have none.
+    answer: Option<Box<(Answer, Option<Mark>)>>,
 }
 
 /// See the module.
@@ -167,7 +167,7 @@ impl Connections {
     /// Gives a waiting connection its answer, which may be sent when `mark` is reached.
     pub(super) fn answer(&mut self, id: ConnId, answer: Answer, mark: Option<Mark>) {
         if let Some(seat) = self.get_mut(id) {
-            seat.answer = Some((answer, mark));
+            seat.answer = Some(Box::new((answer, mark)));
         }
         self.wake(id);
     }
@@ -185,7 +185,7 @@ impl Connections {
 
     /// The answer that a connection has not seen.
     pub(super) fn take_unseen(&mut self, id: ConnId) -> Option<(Answer, Option<Mark>)> {
-        self.get_mut(id)?.answer.take()
+        self.get_mut(id)?.answer.take().map(|unseen| *unseen)
     }
 
     pub(super) fn drop_answers(&mut self) {
