@@ -486,7 +486,9 @@ impl Taker {
         let mut said = self.let_go(&door);
         // While a process stands still in the gate, nothing is released.
         let begin = Instant::now();
-        while said == Some(false) && begin.elapsed() < aside() && self.is_named_now() {
+        // A lock that the service outside has taken for a process inside has its number there.
+        let may_be_ours = |taker: &Self| taker.is_inside || taker.is_named_now();
+        while said == Some(false) && begin.elapsed() < aside() && may_be_ours(self) {
             std::thread::sleep(Duration::from_micros(self.lots.below(20_000)));
             said = self.let_go(&door);
         }

@@ -36,7 +36,7 @@ const ELSEWHERE: &[&str] = &[
 
 pub(crate) fn texts(root: &Path) -> Vec<Text> {
     let mut paths = house::walk(&root.join("docs"), "md");
-    let own = ["ARCHITECTURE.md", "CONTRIBUTING.md", "README.md", "SECURITY.md"];
+    let own = ["ARCHITECTURE.md", "CONTRIBUTING.md", "README.md", "SECURITY.md", "tests/README.md"];
     paths.extend(own.map(|name| root.join(name)));
     let of_crates = house::walk(&root.join("crates"), "md");
     paths.extend(of_crates.into_iter().filter(|path| path.ends_with("README.md")));
@@ -71,7 +71,7 @@ pub(crate) fn known(root: &Path) -> BTreeSet<String> {
 }
 
 /// Documents whose tables promise something, and name the tests of it in the last cell of each row.
-const PROMISES: [&str; 2] = ["SECURITY.md", "crates/pidlockfile/README.md"];
+const PROMISES: [&str; 3] = ["SECURITY.md", "crates/pidlockfile/README.md", "tests/README.md"];
 
 /// Rows of such tables that name no test, or one that does not exist.
 #[must_use]
