@@ -11,7 +11,7 @@
 //! the while, the daemon is killed now and then, a process is stopped inside the gate (LFPD_TORTURE_STOP), and processes
 //! of a user without rights hold `flock(2)` on every lock file that they see.
 //!
-//! One port is also used by real programs: minicom, cu, mgetty and pppd. These break the lock of a dead process blindly
+//! With LFPD_TORTURE_PROGRAMS=1, one port is also used by minicom, cu, mgetty and pppd. These break the lock of a dead process blindly
 //! (SECURITY.md says so), so on that port nobody is killed with a lock.
 //!
 //! There are two witnesses: a `flock(2)`, and a file made with `O_EXCL` under a record
@@ -1062,7 +1062,10 @@ fn one_holder_through_all_doors() {
     let part = |name: &str, words: &[&str]| {
         Command::new(&own).arg(name).arg(root).args(words).spawn().unwrap()
     };
-    let others = [part("--programs", &["5"]), part("--stopper", &[])];
+    let mut others = vec![part("--stopper", &[])];
+    if number("LFPD_TORTURE_PROGRAMS", 0) > 0 {
+        others.push(part("--programs", &["5"]));
+    }
     let mut cleaner: Option<Child> = None;
     let (mut cleans, mut restarts) = (0, 0);
     let mut wanted: Vec<String> =
