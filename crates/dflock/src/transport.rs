@@ -71,7 +71,7 @@ impl Tls {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
-            .map_err(|error| ClientError::Tls(tls_words::of(&error)))?
+            .map_err(|error| ClientError::Tls(tls_words::words_of_tls(&error)))?
             .with_root_certificates(store)
             .with_no_client_auth();
         Ok(Self { config: Arc::new(config), name })
@@ -101,7 +101,7 @@ fn certificates(roots: &TlsRoots) -> Result<Vec<CertificateDer<'static>>, Client
         TlsRoots::System => Ok(rustls_native_certs::load_native_certs().certs),
         TlsRoots::File(path) => {
             let broken = |error: rustls::pki_types::pem::Error| {
-                ClientError::Tls(format!("{}: {}", path.display(), tls_words::of_pem(&error)))
+                ClientError::Tls(format!("{}: {}", path.display(), tls_words::words_of_pem(&error)))
             };
             let certificates = CertificateDer::pem_file_iter(path).map_err(broken)?;
             certificates.collect::<Result<Vec<_>, _>>().map_err(broken)
@@ -165,7 +165,7 @@ fn keep_alive(socket: SockRef<'_>) -> io::Result<()> {
 /// TLS errors as sentences.
 fn explained(error: io::Error) -> io::Error {
     match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
-        Some(reason) => io::Error::new(error.kind(), tls_words::of(reason)),
+        Some(reason) => io::Error::new(error.kind(), tls_words::words_of_tls(reason)),
         None => error,
     }
 }

@@ -87,7 +87,7 @@ impl Door<'_> {
             let words = "give --admin-token-file or DFLOCK_ADMIN_TOKEN";
             return Err(Failure::Settings(words.to_owned()));
         };
-        let request = http::post(&server.to_string(), path, &secret);
+        let request = http::post_request(&server.to_string(), path, &secret);
         let answer = self.converse(&server, &request);
         let answered = holder::answered(answer, &[&server], self.client, self.form).await;
         let (status, body) = answered.map_err(of_closed_port)?;
@@ -119,7 +119,7 @@ impl Door<'_> {
             (&mut stream).take(http::MAX_ANSWER_BYTES).read_to_end(&mut answer).await
         };
         let outcome = timeout(limit, conversation).await.map_err(|_| ClientError::TimedOut)?;
-        let heard = http::answer(&answer);
+        let heard = http::read_answer(&answer);
         // Some end a TLS connection without a farewell; what is whole is whole.
         if heard.is_none() {
             outcome.map_err(ClientError::Broken)?;

@@ -4,7 +4,7 @@
 pub(super) const MAX_ANSWER_BYTES: u64 = 64 * 1024;
 
 /// The bytes of a `POST` without a body.
-pub(super) fn post(host: &str, path: &str, secret: &[u8]) -> Vec<u8> {
+pub(super) fn post_request(host: &str, path: &str, secret: &[u8]) -> Vec<u8> {
     let head = format!(
         "POST {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\nContent-Length: 0\r\n\
          Authorization: Bearer "
@@ -26,7 +26,7 @@ pub(super) fn escaped(value: &[u8]) -> String {
 }
 
 /// The status code, and the body as text. Nothing when that is no HTTP.
-pub(super) fn answer(bytes: &[u8]) -> Option<(u16, String)> {
+pub(super) fn read_answer(bytes: &[u8]) -> Option<(u16, String)> {
     let text = String::from_utf8_lossy(bytes);
     let (head, body) = text.split_once("\r\n\r\n")?;
     let digits = head.strip_prefix("HTTP/1.")?.get(2..5)?;
@@ -42,7 +42,8 @@ mod tests {
 
     #[test]
     fn a_post_request_has_host_length_and_secret() {
-        let text = String::from_utf8(post("localhost:6389", "/v1/x?key=a", b"sesame")).unwrap();
+        let text =
+            String::from_utf8(post_request("localhost:6389", "/v1/x?key=a", b"sesame")).unwrap();
         assert!(text.starts_with("POST /v1/x?key=a HTTP/1.1\r\nHost: localhost:6389\r\n"));
         assert!(text.ends_with("\r\nAuthorization: Bearer sesame\r\n\r\n"));
     }
@@ -63,6 +64,6 @@ mod tests {
     #[case(b"error\n", None)]
     #[case(b"", None)]
     fn an_answer_is_http(#[case] bytes: &[u8], #[case] want: Option<(u16, &str)>) {
-        assert_eq!(answer(bytes), want.map(|(status, body)| (status, body.to_owned())));
+        assert_eq!(read_answer(bytes), want.map(|(status, body)| (status, body.to_owned())));
     }
 }

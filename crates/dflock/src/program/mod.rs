@@ -84,13 +84,13 @@ async fn converse(arguments: Arguments) -> Result<u8, Failure> {
     let Arguments { reach, command: wanted, .. } = arguments;
     let client = || -> Result<Client, Failure> { Ok(Client::new(reach::settings(&reach)?)?) };
     let holder = |terms: &args::Terms, command: &str| -> Result<Settings, Failure> {
-        let name = terms.name.clone().unwrap_or_else(|| name::of_this_process(command));
+        let name = terms.name.clone().unwrap_or_else(|| name::name_of_this_process(command));
         let value = terms.value.clone();
         Ok(Settings { name: Some(name), value, ..reach::settings(&reach)? })
     };
     match wanted {
         Command::Run(run) => {
-            let mut settings = holder(&run.terms, &name::of_command(&run.command))?;
+            let mut settings = holder(&run.terms, &name::name_of_command(&run.command))?;
             settings.margin = run::margin(&run);
             settings.reclaim = run.reclaim.map(seconds);
             return run::run(&run, Client::new(settings)?, form).await;

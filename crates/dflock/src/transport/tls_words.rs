@@ -5,7 +5,7 @@ use rustls::{CertificateError, Error};
 
 /// Why there is no TLS to a server.
 #[expect(clippy::wildcard_enum_match_arm, reason = "a foreign enum, which may get more variants")]
-pub(super) fn of(reason: &Error) -> String {
+pub(super) fn words_of_tls(reason: &Error) -> String {
     let words = match reason {
         Error::InvalidMessage(_) => "the server does not speak TLS",
         Error::InvalidCertificate(problem) => of_certificate(problem),
@@ -63,7 +63,7 @@ fn of_certificate(problem: &CertificateError) -> &'static str {
 
 /// Why a file has no certificates.
 #[expect(clippy::wildcard_enum_match_arm, reason = "a foreign enum, which may get more variants")]
-pub(super) fn of_pem(reason: &pem::Error) -> String {
+pub(super) fn words_of_pem(reason: &pem::Error) -> String {
     match reason {
         pem::Error::Io(error) => error.to_string(),
         pem::Error::MissingSectionEnd { .. } => {
@@ -95,7 +95,7 @@ mod tests {
     #[case(Error::NoCertificatesPresented, "shows no certificate")]
     #[case(Error::HandshakeNotComplete, "failed")]
     fn tls_errors_are_told_in_plain_words(#[case] reason: Error, #[case] words: &str) {
-        let said = of(&reason);
+        let said = words_of_tls(&reason);
         assert!(said.contains(words), "{said}");
         let is_name = |word: &str| word.chars().skip(1).any(char::is_uppercase) && word != "TLS";
         assert!(!said.split(|c: char| !c.is_alphabetic()).any(is_name), "{said}");
