@@ -2,8 +2,8 @@
 
 use super::dialogue::Grant;
 use super::error::{ClientError, Refusal};
-use super::schedule::Schedule;
 use super::terms::{Key, Token, Wanted};
+use super::timing::Schedule;
 use std::fmt;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};

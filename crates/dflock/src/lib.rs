@@ -80,17 +80,15 @@ mod dialogue;
 mod error;
 mod holds;
 mod lease;
-mod patience;
 /// The program. No part of the library's API: it may change at any time.
 #[cfg(feature = "cli")]
 #[doc(hidden)]
 pub mod program;
 mod route;
-mod schedule;
 mod session;
 mod settings;
-mod shard;
 mod terms;
+mod timing;
 mod transport;
 mod watch;
 
@@ -99,7 +97,7 @@ mod watch;
 #[doc = include_str!("../README.md")]
 struct Readme;
 
-pub use address::{AddressError, DEFAULT_PORT, ServerAddress};
+pub use address::{AddressError, DEFAULT_PORT, ServerAddress, Servers, shard};
 pub use claim::{Claim, Claims, Client, Entry, KeyEvent, Leases, Ticket};
 pub use connection::{Connection, Stats};
 pub use dialogue::{Grace, Grant, Place};
@@ -107,7 +105,6 @@ pub use error::{ClientError, Refusal};
 pub use lease::{Lease, Loss};
 pub use leases::wire::Holder;
 pub use settings::Settings;
-pub use shard::{Servers, shard};
 pub use terms::{ArgumentError, Key, Kind, MAX_LINE_BYTES, MAX_TIME, Token};
 pub use transport::{Tls, TlsRoots};
 pub use watch::Watch;

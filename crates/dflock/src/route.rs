@@ -3,10 +3,9 @@
 use super::connection::Connection;
 use super::dialogue::Grace;
 use super::error::ClientError;
-use super::patience::Patience;
-use super::schedule::RENEWALS_PER_LEASE;
 use super::settings::Settings;
 use super::terms::{Key, Proof};
+use super::timing::{Patience, RENEWALS_PER_LEASE};
 use crate::address::ServerAddress;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

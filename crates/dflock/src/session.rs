@@ -10,10 +10,9 @@ use super::dialogue::{Grant, Place};
 use super::error::ClientError;
 use super::holds::{Holds, Renewal};
 use super::lease::{Lease, Order, Orders, Released, Taken, Turn, answer, confirmed};
-use super::patience::{Backoff, was_waited_for};
 use super::route::Route;
-use super::schedule::{RENEWALS_PER_LEASE, Schedule, share};
 use super::terms::{Proof, Token, Wanted};
+use super::timing::{Backoff, RENEWALS_PER_LEASE, Schedule, share, was_waited_for};
 use std::collections::HashMap;
 use std::future::{pending, ready};
 use std::pin::{Pin, pin};
@@ -526,11 +525,11 @@ async fn ask_anew(
 #[cfg(test)]
 mod tests {
     use super::Order;
+    use crate::address::Servers;
     use crate::claim::Client;
     use crate::error::ClientError;
     use crate::lease::{Lease, Loss};
     use crate::settings::Settings;
-    use crate::shard::Servers;
     use crate::terms::{Key, Kind, Wanted};
 
     use std::time::Duration;

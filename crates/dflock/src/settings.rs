@@ -1,7 +1,6 @@
 //! The settings of a client: the servers, and the time limits.
 
-use super::address::ServerAddress;
-use super::shard::Servers;
+use super::address::{ServerAddress, Servers};
 use super::transport::Tls;
 use std::time::Duration;
 

@@ -1,7 +1,5 @@
 //! Byte streams to a server: TCP, TLS over TCP, Unix sockets. Knows nothing of the protocol on them.
 
-mod tls_words;
-
 use super::address::ServerAddress;
 use super::error::ClientError;
 use rustls::pki_types::pem::PemObject;
@@ -71,7 +69,7 @@ impl Tls {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
-            .map_err(|error| ClientError::Tls(tls_words::words_of_tls(&error)))?
+            .map_err(|error| ClientError::Tls(crate::error::words_of_tls(&error)))?
             .with_root_certificates(store)
             .with_no_client_auth();
         Ok(Self { config: Arc::new(config), name })
@@ -101,7 +99,11 @@ fn certificates(roots: &TlsRoots) -> Result<Vec<CertificateDer<'static>>, Client
         TlsRoots::System => Ok(rustls_native_certs::load_native_certs().certs),
         TlsRoots::File(path) => {
             let broken = |error: rustls::pki_types::pem::Error| {
-                ClientError::Tls(format!("{}: {}", path.display(), tls_words::words_of_pem(&error)))
+                ClientError::Tls(format!(
+                    "{}: {}",
+                    path.display(),
+                    crate::error::words_of_pem(&error)
+                ))
             };
             let certificates = CertificateDer::pem_file_iter(path).map_err(broken)?;
             certificates.collect::<Result<Vec<_>, _>>().map_err(broken)
@@ -165,7 +167,7 @@ fn keep_alive(socket: SockRef<'_>) -> io::Result<()> {
 /// TLS errors as sentences.
 fn explained(error: io::Error) -> io::Error {
     match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
-        Some(reason) => io::Error::new(error.kind(), tls_words::words_of_tls(reason)),
+        Some(reason) => io::Error::new(error.kind(), crate::error::words_of_tls(reason)),
         None => error,
     }
 }

@@ -3,11 +3,10 @@
 use super::connection::Connection;
 use super::dialogue::{self, Sight};
 use super::error::ClientError;
-use super::patience::Patience;
 use super::route::Route;
-use super::schedule::RENEWALS_PER_LEASE;
 use super::settings::Settings;
 use super::terms::{Key, MAX_TIME};
+use super::timing::{Patience, RENEWALS_PER_LEASE};
 use leases::wire::Holder;
 use std::sync::Arc;
 use std::time::Duration;

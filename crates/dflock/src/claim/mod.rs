@@ -1,18 +1,16 @@
 //! Takes leases: at once, by waiting, or in two phases; one, or several of which all or none are taken.
 
-mod order;
 mod several;
 
 pub use several::{Claims, KeyEvent, Leases};
 
-use crate::address::ServerAddress;
+use crate::address::{ServerAddress, Servers};
 use crate::connection::Connection;
 use crate::error::ClientError;
 use crate::lease::{Lease, Turn, answer, one_of};
 use crate::route::Route;
 use crate::session::Sessions;
 use crate::settings::Settings;
-use crate::shard::Servers;
 use crate::terms::{
     ArgumentError, Key, Kind, MAX_TIME, Proof, Token, Wanted, seconds, seconds_of_lease,
     seconds_to_wait,

@@ -7,21 +7,17 @@ mod args;
 mod ask;
 #[cfg(unix)]
 mod bench;
-mod examples;
 mod holder;
-mod http;
-mod name;
 mod outcome;
 mod reach;
 mod run;
 mod step;
 /// What the program asks of the operating system: how a command is started, attended and stopped, which signals end the
 /// program, and its user.
-#[cfg_attr(unix, path = "sys/posix/mod.rs")]
-#[cfg_attr(windows, path = "sys/windows/mod.rs")]
+#[cfg_attr(unix, path = "sys/posix.rs")]
+#[cfg_attr(windows, path = "sys/windows.rs")]
 mod sys;
 mod wanted;
-mod watch;
 
 use crate::terms::seconds;
 use crate::{Client, Settings};
@@ -84,13 +80,13 @@ async fn converse(arguments: Arguments) -> Result<u8, Failure> {
     let Arguments { reach, command: wanted, .. } = arguments;
     let client = || -> Result<Client, Failure> { Ok(Client::new(reach::settings(&reach)?)?) };
     let holder = |terms: &args::Terms, command: &str| -> Result<Settings, Failure> {
-        let name = terms.name.clone().unwrap_or_else(|| name::name_of_this_process(command));
+        let name = terms.name.clone().unwrap_or_else(|| reach::name_of_this_process(command));
         let value = terms.value.clone();
         Ok(Settings { name: Some(name), value, ..reach::settings(&reach)? })
     };
     match wanted {
         Command::Run(run) => {
-            let mut settings = holder(&run.terms, &name::name_of_command(&run.command))?;
+            let mut settings = holder(&run.terms, &reach::name_of_command(&run.command))?;
             settings.margin = run::margin(&run);
             settings.reclaim = run.reclaim.map(seconds);
             return run::run(&run, Client::new(settings)?, form).await;
@@ -101,7 +97,7 @@ async fn converse(arguments: Arguments) -> Result<u8, Failure> {
         }
         Command::Release(held) => ask::release(&held, &client()?, form).await?,
         Command::Renew(renew) => ask::renew(&renew, &client()?, form).await?,
-        Command::Watch(watch) => return watch::watch(&watch, &client()?, form).await,
+        Command::Watch(watch) => return ask::watch(&watch, &client()?, form).await,
         Command::Stats(stats) => return ask::stats(&stats, &client()?, form).await,
         Command::Ping => return ask::ping(&client()?, form).await,
         Command::ForceRelease(wish) => {

@@ -1,18 +1,21 @@
-//! Turns arguments and environment into client settings.
+//! Turns arguments and environment into client settings, also the name that a holder tells the server, for people: user,
+//! host, process, command.
 
-use super::args::{Arguments, Reach};
-use super::outcome::Failure;
-use super::{seconds, sys};
-use crate::{ClientError, Key, Servers, Settings, Tls, TlsRoots};
-use clap::error::ErrorKind;
-use clap::parser::ValueSource;
-use clap::{ArgMatches, CommandFactory, FromArgMatches};
 use std::cmp::Ordering;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
+
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
+use clap::{ArgMatches, CommandFactory, FromArgMatches};
 use wrapcmd::usage::{self, OwnWords};
+
+use super::args::{Arguments, Reach};
+use super::outcome::Failure;
+use super::{seconds, sys};
+use crate::{ClientError, Key, Servers, Settings, Tls, TlsRoots};
 
 /// The protocol has room for this much on the line of an auth token.
 const MAX_TOKEN_BYTES: u64 = 64 * 1024;
@@ -196,4 +199,31 @@ pub(super) fn tls(reach: &Reach) -> Result<Option<Tls>, Failure> {
         (_, error) => error.into(),
     };
     Ok(Some(Tls::new(&roots, reach.tls_name.clone()).map_err(named)?))
+}
+
+/// `alice@db1[4711] backup`. Never the arguments of the command: there may be secrets in them, and
+/// everybody who may look at the server reads this.
+pub(super) fn name_of_this_process(command: &str) -> String {
+    format!("{}@{}[{}] {command}", sys::user(), sys::host(), std::process::id())
+}
+
+/// The name of a program without its directory.
+pub(super) fn name_of_command(command: &[OsString]) -> String {
+    let program = command.first().map(Path::new).and_then(Path::file_name).unwrap_or_default();
+    program.to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::name_of_command;
+    use rstest::rstest;
+
+    #[rstest]
+    #[case(&["/usr/bin/mysqldump", "--password=secret"], "mysqldump")]
+    #[case(&["rsync"], "rsync")]
+    #[case(&[], "")]
+    fn a_command_is_named_without_its_arguments(#[case] command: &[&str], #[case] name: &str) {
+        let command: Vec<_> = command.iter().map(Into::into).collect();
+        assert_eq!(name_of_command(&command), name);
+    }
 }

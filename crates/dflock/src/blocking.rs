@@ -1,16 +1,51 @@
-//! The types of the asynchronous client, with methods that block.
+//! The same client for programs without a runtime: each call blocks its thread.
+//!
+//! ```no_run
+//! use std::time::Duration;
+//!
+//! # fn example() -> Result<(), dflock::ClientError> {
+//! let client = dflock::blocking::Client::new(dflock::Settings::default())?; // 127.0.0.1:6388
+//! let claim = client.lock("nightly-report")?.ttl(Duration::from_secs(30))?;
+//! if let Some(lease) = claim.acquire(Duration::from_secs(10))? {
+//!     // ... work; the lease is renewed in the background
+//!     assert_eq!(lease.loss(), None); // ask before what must not be done twice
+//!     lease.release()?; // dropping it does the same, but reports no failure
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The work is that of the asynchronous client, in a hidden runtime. Its one thread begins with the first call, renews
+//! all leases of the process, and stays until the process ends. The calls may be made by any thread, also by one that
+//! is inside another runtime.
+//!
+//! The two phases (`enqueue`, `wait`) and leases that nothing renews exist only in the asynchronous client.
+//!
+//! One thread of the runtime serves sockets, timers and the tasks that keep leases. The calling thread polls its own
+//! future, so that callbacks run on the thread of their caller, and so that a call inside another runtime works, too.
 
-use super::lease::{Lease, Leases};
-use super::runtime::wait;
+use std::future::pending;
+use std::ops::Deref;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
+use std::{fmt, io};
+
+use tokio::runtime::{Builder, Handle};
+use tokio::task::unconstrained;
+use tokio::time::timeout;
+
 use crate::Holder;
 use crate::address::ServerAddress;
 use crate::claim::KeyEvent;
 use crate::connection::Stats;
 use crate::dialogue::Grant;
 use crate::error::ClientError;
+use crate::lease::{self, Loss};
 use crate::settings::Settings;
 use crate::terms::{Key, Kind, Token};
-use std::time::Duration;
 
 /// A client of one server, or of several; see [`crate::Client`]. Cheap to clone, and can be shared by threads.
 ///
@@ -299,5 +334,174 @@ impl Watch {
     #[expect(clippy::should_implement_trait, reason = "an iterator would end with an error")]
     pub fn next(&mut self) -> Result<Option<Holder>, ClientError> {
         wait(self.0.next())
+    }
+}
+
+/// How long [`Lease`] waits for the answer to its release when it is dropped.
+const DROP_LIMIT: Duration = Duration::from_secs(1);
+
+/// A lock or a semaphore slot that is held, and renewed in the background until it is released. What can be asked of it
+/// without waiting is asked of the [`crate::Lease`] inside.
+///
+/// Dropping it releases it, and waits for the answer for a moment; [`Self::release`] reports whether the server
+/// agreed. Other threads can use it by reference.
+///
+/// ```no_run
+/// # fn main() -> Result<(), dflock::ClientError> {
+/// # let client = dflock::blocking::Client::new(dflock::Settings::default())?;
+/// use std::time::Duration;
+///
+/// if let Some(lease) = client.lock("nightly-report")?.try_acquire()? {
+///     for _part in 0..10 {
+///         // ... a part of the work ...
+///         if let Some(loss) = lease.lost_within(Duration::ZERO) {
+///             println!("stopped: {loss}");
+///             return Ok(());
+///         }
+///     }
+///     lease.release()?;
+/// }
+/// # Ok(()) }
+/// ```
+#[must_use = "a lease that is dropped is released"]
+pub struct Lease {
+    held: lease::Lease,
+}
+
+impl Lease {
+    fn of(held: lease::Lease) -> Self {
+        Self { held }
+    }
+
+    /// Waits at most so long until the lease is lost; `None` if it is not lost by then.
+    #[must_use]
+    pub fn lost_within(&self, time: Duration) -> Option<Loss> {
+        wait(async { Ok(timeout(time, self.held.lost()).await.ok()) }).ok()?
+    }
+
+    /// Releases the hold, and closes the connection; if that has broken, releases over another one, for about
+    /// [`Settings::answer_limit`](crate::Settings::answer_limit).
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] if the lease was already over, or a server that cannot be reached; it releases the
+    /// key at the end of the lease at the latest.
+    pub fn release(self) -> Result<(), ClientError> {
+        wait(self.held.give_back())
+    }
+}
+
+impl Deref for Lease {
+    type Target = lease::Lease;
+
+    fn deref(&self) -> &lease::Lease {
+        &self.held
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        // The program may end now. If the answer takes longer, the release continues in the background. A lease that
+        // has been released is known to be, at once.
+        let _ = wait(async { Ok(timeout(DROP_LIMIT, self.held.give_back()).await) });
+    }
+}
+
+impl fmt::Debug for Lease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.held.fmt(f)
+    }
+}
+
+/// Leases of several keys, each renewed in the background; see [`Lease`].
+///
+/// Dropping them releases them.
+#[must_use = "leases that are dropped are released"]
+#[derive(Debug)]
+pub struct Leases {
+    leases: Vec<Lease>,
+}
+
+impl Leases {
+    fn of(leases: crate::Leases) -> Self {
+        Self { leases: leases.into_vec().into_iter().map(Lease::of).collect() }
+    }
+
+    /// Each of them, in the order of the keys.
+    pub fn as_slice(&self) -> &[Lease] {
+        &self.leases
+    }
+
+    /// Each by itself, in the order of the keys.
+    #[must_use]
+    pub fn into_vec(self) -> Vec<Lease> {
+        self.leases
+    }
+
+    /// Until when all leases are trusted if no further renewal succeeds; `None` after one is lost.
+    #[must_use]
+    pub fn held_until(&self) -> Option<Instant> {
+        let times: Option<Vec<_>> = self.leases.iter().map(|lease| lease.held_until()).collect();
+        times?.into_iter().min()
+    }
+
+    /// The first key in their order with a lost lease, and why it is lost.
+    #[must_use]
+    pub fn loss(&self) -> Option<(&Key, Loss)> {
+        self.leases.iter().find_map(|lease| lease.loss().map(|loss| (lease.key(), loss)))
+    }
+
+    /// Releases one after another; see [`Lease::release`].
+    ///
+    /// # Errors
+    /// The first failure in the order of the keys. The other leases are released even so.
+    pub fn release(self) -> Result<(), ClientError> {
+        let mut outcome = Ok(());
+        for lease in self.leases {
+            outcome = outcome.and(lease.release());
+        }
+        outcome
+    }
+}
+
+/// The runtime of the process with this number. A child process that was forked has no thread for it, and gets one of
+/// its own.
+static RUNTIME: Mutex<Option<(u32, Handle)>> = Mutex::new(None);
+
+fn runtime() -> io::Result<Handle> {
+    let mut runtime = RUNTIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let process = std::process::id();
+    if let Some((_, handle)) = runtime.as_ref().filter(|(owner, _)| *owner == process) {
+        return Ok(handle.clone());
+    }
+    let new = Builder::new_current_thread().enable_all().build()?;
+    let handle = new.handle().clone();
+    let serve = move || new.block_on(pending::<()>());
+    thread::Builder::new().name("dflock".to_owned()).spawn(serve)?;
+    *runtime = Some((process, handle.clone()));
+    Ok(handle)
+}
+
+/// Wakes a thread that is parked.
+struct Parked(Thread);
+
+impl Wake for Parked {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Blocks the thread until the future is ready.
+fn wait<T>(future: impl Future<Output = Result<T, ClientError>>) -> Result<T, ClientError> {
+    let runtime = runtime()?;
+    let _inside = runtime.enter();
+    // Inside a task of another runtime, its budget would never be refilled.
+    let mut future = pin!(unconstrained(future));
+    let waker = Waker::from(Arc::new(Parked(thread::current())));
+    let mut context = Context::from_waker(&waker);
+    loop {
+        match future.as_mut().poll(&mut context) {
+            Poll::Ready(outcome) => return outcome,
+            Poll::Pending => thread::park(),
+        }
     }
 }

@@ -1,34 +1,51 @@
-//! Runs a plan: a task for each connection, all in one thread.
+//! `dflock bench`: loads a server over many connections, each a task of one thread, and checks that the locks really
+//! excluded.
 //!
 //! Ends in bounded time, whatever the server does: a run by time at its end plus a grace for outstanding answers, a run
 //! by pairs when no answer comes for a while.
 
-use super::super::args::Bench;
-use super::super::outcome::Failure;
-use super::ledger::Ledger;
-use super::report::Report;
-use crate::dialogue::{self, Abilities, Grant};
-use crate::terms::{Key, Kind, Token, seconds, seconds_to_wait};
-use crate::{ClientError, Connection, ServerAddress, Settings};
-use leases::wire::Ask;
-use nix::sys::resource::{Resource, UsageWho, getrlimit, getrusage, rlim_t, setrlimit};
-use nix::sys::time::TimeVal;
+mod report;
+
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+use leases::wire::Ask;
+use nix::sys::resource::{Resource, UsageWho, getrlimit, getrusage, rlim_t, setrlimit};
+use nix::sys::time::TimeVal;
+use report::{Ledger, Report};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
+use wrapcmd::Form;
+
+use super::args::{Bench, Reach};
+use super::outcome::Failure;
+use super::{answer, reach};
+use crate::dialogue::{self, Abilities, Grant};
+use crate::terms::{Key, Kind, Token, seconds, seconds_to_wait};
+use crate::{ClientError, Connection, ServerAddress, Settings};
+
+pub(super) async fn bench(bench: Bench, reach: &Reach, form: Form) -> Result<u8, Failure> {
+    let settings = reach::settings(reach)?;
+    let [server] = settings.servers.addresses() else {
+        return Err(Failure::Usage("bench loads one server; give --server once".to_owned()));
+    };
+    if bench.depth > 1 && bench.keys.is_some() {
+        let words = "shared keys need a pipelining depth of 1: requests of one connection are served in order, so an \
+                     acquire would wait for a release behind it";
+        return Err(Failure::Usage(words.to_owned()));
+    }
+    let report = run(bench, server, &settings).await?;
+    answer(form, || report.to_string(), || report.to_json())?;
+    Ok(u8::from(report.ledger.overlaps > 0))
+}
 
 /// How long answers under way are waited for when the time is over.
 const GRACE: Duration = Duration::from_secs(3);
 
 /// Opens all connections, drives them to the end of the plan, closes them. Connections that the server closes during
 /// the run are counted in the report.
-pub(super) async fn run(
-    plan: Bench,
-    server: &ServerAddress,
-    settings: &Settings,
-) -> Result<Report, Failure> {
+async fn run(plan: Bench, server: &ServerAddress, settings: &Settings) -> Result<Report, Failure> {
     allow_descriptors(plan.connections);
     let mut course = Course::of(plan)?;
     let mut connections = Vec::new();
