@@ -305,11 +305,11 @@ impl Connection {
     }
 
     /// The next answer to a lock command.
-    pub(super) async fn answer(&mut self) -> Answer {
+    pub(super) async fn answer(&mut self) -> AnswerLine {
         self.answer_within(MAX_ANSWER_BYTES).await
     }
 
-    async fn exchange(&mut self, ask: &Ask<'_>, wait: Duration) -> Answer {
+    async fn exchange(&mut self, ask: &Ask<'_>, wait: Duration) -> AnswerLine {
         if !std::mem::replace(&mut self.is_answered, false) {
             return Err(ClientError::closed());
         }
@@ -323,7 +323,7 @@ impl Connection {
         timeout(limit, converse).await.map_err(|_| ClientError::TimedOut)?
     }
 
-    async fn answer_within(&mut self, most_bytes: u64) -> Answer {
+    async fn answer_within(&mut self, most_bytes: u64) -> AnswerLine {
         loop {
             if let Some(answer) = self.hear(most_bytes).await? {
                 self.is_answered = true;
@@ -357,7 +357,7 @@ impl Connection {
     }
 }
 
-type Answer = Result<String, ClientError>;
+type AnswerLine = Result<String, ClientError>;
 
 #[cfg(test)]
 mod tests {

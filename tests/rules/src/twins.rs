@@ -15,7 +15,7 @@ const VISIBLE: [&str; 4] = ["", "pub ", "pub(crate) ", "pub(super) "];
 const SYSTEMS: [&str; 6] = ["elsewhere", "inotify", "linux", "posix", "unix", "windows"];
 
 /// Pairs with a reason: the crate's directory, and the name.
-const KNOWN: [(&str, &str); 18] = [
+const KNOWN: [(&str, &str); 13] = [
     // The same client, for programs without a runtime; its users name one or the other module.
     ("crates/dflock", "Claim"),
     ("crates/dflock", "Claims"),
@@ -27,11 +27,6 @@ const KNOWN: [(&str, &str); 18] = [
     // The engine's, and that of the text, in the public module `wire`.
     ("crates/leases", "Request"),
     // Private to two files that do not know each other, and not renamed yet.
-    ("crates/dflock", "Answer"),
-    ("crates/dflock", "Entry"),
-    ("crates/dflock", "Held"),
-    ("crates/dflock", "Stats"),
-    ("crates/dflock", "Wanted"),
     ("crates/ttylock", "Event"),
     ("crates/ttylock", "Held"),
     ("crates/ttylock", "Place"),

@@ -115,7 +115,7 @@ pub(super) enum Command {
     Acquire(Acquire),
     /// Release a lock by its token.
     #[command(after_help = examples::RELEASE)]
-    Release(Held),
+    Release(HeldArgs),
     /// Renew a lease by its token.
     #[command(after_help = examples::RENEW)]
     Renew(Renew),
@@ -129,7 +129,7 @@ pub(super) enum Command {
     Watch(Watch),
     /// Show the holders of all locks.
     #[command(after_help = examples::STATS)]
-    Stats(Stats),
+    Stats(StatsArgs),
     /// Take a lock away from its holder (administrators).
     ///
     /// The next in line gets the lock at once. The old holder is told, and `dflock run` stops its command;
@@ -245,7 +245,7 @@ pub(super) struct Acquire {
 }
 
 #[derive(Args, Debug)]
-pub(super) struct Held {
+pub(super) struct HeldArgs {
     /// The name of the lock.
     pub(super) key: OsString,
     /// What acquire printed.
@@ -256,7 +256,7 @@ pub(super) struct Held {
 #[derive(Args, Debug)]
 pub(super) struct Renew {
     #[command(flatten)]
-    pub(super) held: Held,
+    pub(super) held: HeldArgs,
     /// Length of the lease from now in seconds, instead of the server's default.
     #[arg(long, value_name = "S", value_parser = some_seconds)]
     pub(super) ttl: Option<u32>,
@@ -272,7 +272,7 @@ pub(super) struct Watch {
 }
 
 #[derive(Args, Debug)]
-pub(super) struct Stats {
+pub(super) struct StatsArgs {
     /// Only this lock: all its holders, and the line of those that wait for it.
     pub(super) key: Option<OsString>,
     /// Also show the names of the holders.

@@ -12,10 +12,10 @@ use tokio::io::AsyncReadExt;
 use tokio::time::timeout;
 use wrapcmd::Form;
 
-use super::args::{self, Acquire, Held, Keys, Renew, Watch};
+use super::args::{self, Acquire, HeldArgs, Keys, Renew, Watch};
 use super::outcome::Failure;
 use super::sys::{Endings, output_closed, told_to_end};
-use super::wanted::{Outcome, Wanted};
+use super::wanted::{KeysWanted, Outcome};
 use super::{answer, complain, holder, json_line, print, print_all, reach, seconds};
 use crate::{
     Client, ClientError, Grant, Holder, Key, Leases, Loss, Refusal, ServerAddress, Stats, Token,
@@ -26,7 +26,7 @@ const OTHERS_LIMIT: Duration = Duration::from_secs(1);
 
 pub(super) async fn acquire(acquire: &Acquire, client: &Client, form: Form) -> Result<u8, Failure> {
     let Acquire { keys, terms, hold: is_held } = acquire;
-    let wanted = Wanted::of(keys, terms, terms.limit, client, form)?;
+    let wanted = KeysWanted::of(keys, terms, terms.limit, client, form)?;
     if *is_held {
         return match wanted.taken(wanted.acquire()).await? {
             Outcome::Taken(leases) => hold(leases, keys, form).await,
@@ -115,7 +115,7 @@ async fn end_of_input() {
     while matches!(input.read(&mut buffer).await, Ok(1..)) {}
 }
 
-pub(super) async fn release(held: &Held, client: &Client, form: Form) -> Result<(), Failure> {
+pub(super) async fn release(held: &HeldArgs, client: &Client, form: Form) -> Result<(), Failure> {
     let (key, token) = named(held)?;
     let claim = client.lock(key.as_bytes())?;
     holder::answered(claim.release(&token), &client.servers_of(&key), client, form).await?;
@@ -134,7 +134,7 @@ pub(super) async fn renew(renew: &Renew, client: &Client, form: Form) -> Result<
     answer(form, || format!("{ttl_s}\n"), || json!({ "ttl_s": ttl_s }))
 }
 
-fn named(held: &Held) -> Result<(Key, Token), Failure> {
+fn named(held: &HeldArgs) -> Result<(Key, Token), Failure> {
     let key = reach::key(&held.key)?;
     let token = Token::new(held.token.as_str()).map_err(ClientError::InvalidArgument)?;
     Ok((key, token))
@@ -210,7 +210,7 @@ async fn key_stats(key: &OsStr, client: &Client, form: Form) -> Result<(), Failu
 
 /// Of servers that are one service the first that answers knows everything.
 pub(super) async fn stats(
-    wanted: &args::Stats,
+    wanted: &args::StatsArgs,
     client: &Client,
     form: Form,
 ) -> Result<u8, Failure> {

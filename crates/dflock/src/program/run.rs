@@ -4,7 +4,7 @@ use super::args::Run;
 use super::outcome::Failure;
 use super::step;
 use super::sys::{Attended, bytes};
-use super::wanted::{Outcome, Wanted};
+use super::wanted::{KeysWanted, Outcome};
 use super::{complain, complain_beside_command, seconds};
 use crate::{Client, ClientError, Lease, Leases, Refusal};
 use std::ffi::{OsStr, OsString};
@@ -25,7 +25,7 @@ fn grace(run: &Run, leases: &Leases) -> Duration {
 }
 
 pub(super) async fn run(run: &Run, client: Client, form: Form) -> Result<u8, Failure> {
-    let mut wanted = Wanted::of(&run.keys, &run.terms, limit(run)?, &client, form)?;
+    let mut wanted = KeysWanted::of(&run.keys, &run.terms, limit(run)?, &client, form)?;
     wanted.names_holders = run.busy_exit_code.is_none();
     let leases = match (wanted.taken(wanted.acquire()).await, run.busy_exit_code) {
         (Ok(Outcome::Taken(leases)), _) => leases,
@@ -53,7 +53,7 @@ pub(super) async fn run(run: &Run, client: Client, form: Form) -> Result<u8, Fai
         Ok(command) => {
             let grace = grace(run, &leases);
             let hold_until = run.hold_for.map(|s| granted_at + seconds(s));
-            Held { leases, command, grace, hold_until }.see_through(form).await
+            RunningCommand { leases, command, grace, hold_until }.see_through(form).await
         }
         Err(failure) => {
             // Nothing was started: what went wrong matters more than whether the release went well.
@@ -134,7 +134,7 @@ fn start(
 }
 
 /// A running command under held leases.
-struct Held {
+struct RunningCommand {
     leases: Leases,
     command: Attended,
     grace: Duration,
@@ -142,7 +142,7 @@ struct Held {
     hold_until: Option<Instant>,
 }
 
-impl Held {
+impl RunningCommand {
     async fn see_through(mut self, form: Form) -> Result<u8, Failure> {
         match self.wait().await {
             Err(lost) => {

@@ -15,7 +15,7 @@ use wrapcmd::Form;
 const RELEASE_LIMIT: Duration = Duration::from_secs(5);
 
 /// The keys, and the key that was requested last.
-pub(super) struct Wanted<'a> {
+pub(super) struct KeysWanted<'a> {
     claims: Claims,
     terms: &'a Terms,
     client: &'a Client,
@@ -32,7 +32,7 @@ pub(super) enum Outcome<T> {
     Ended(u8),
 }
 
-impl<'a> Wanted<'a> {
+impl<'a> KeysWanted<'a> {
     /// `limit` is the number of slots, if the keys are semaphores.
     pub(super) fn of(
         keys: &Keys,

@@ -181,7 +181,7 @@ fn rounded_up(value: u64) -> u64 {
 /// Per key: holders now, and the fencing number of the last grant.
 #[derive(Clone, Default)]
 pub(super) struct Ledger {
-    keys: Vec<Entry>,
+    keys: Vec<KeyHolders>,
     limit: u32,
     /// Grants beyond the limit.
     pub(super) overlaps: u64,
@@ -191,7 +191,7 @@ pub(super) struct Ledger {
 }
 
 #[derive(Clone, Copy, Default)]
-struct Entry {
+struct KeyHolders {
     holders: u32,
     fence: u64,
 }
@@ -199,7 +199,7 @@ struct Entry {
 impl Ledger {
     pub(super) fn new(keys: u32, limit: u32) -> Self {
         let keys = usize::try_from(keys).unwrap_or(usize::MAX);
-        let keys = vec![Entry::default(); keys];
+        let keys = vec![KeyHolders::default(); keys];
         Self { keys, limit, overlaps: 0, fence_regressions: 0 }
     }
 
