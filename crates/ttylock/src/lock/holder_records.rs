@@ -400,9 +400,14 @@ impl HolderRecords {
         })
     }
 
-    /// The same by one of the lock's names, if there is such a record.
-    pub(crate) fn forget_file(&self, directory: Identity, name: &Name, lock: WrittenFile) {
-        if let Ok(Some(record)) = self.record_named(directory, name, lock) {
+    /// The same by one of the lock's names, if there is such a record and none of its names leads to the file: it may have
+    /// further names, of another port whose link has come to this device.
+    pub(crate) fn forget_if_nameless(&self, own: &Place, name: &Name, lock: WrittenFile) {
+        let record = self.record_named(own.directory.identity(), name, lock).ok().flatten();
+        let leads = |record: &HolderRecord| {
+            record.names.iter().any(|name| own.may_lead_to(name, lock.file))
+        };
+        if let Some(record) = record.filter(|it| !leads(it)) {
             self.forget(&record);
         }
     }

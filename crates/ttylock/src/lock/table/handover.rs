@@ -49,17 +49,27 @@ impl Handover {
     fn pair(&self, directory: &Directory, name: &Name, private: &Name) -> std::io::Result<Pair> {
         let is_receivers = |seen: &WrittenFile| *seen == self.receiver;
         let is_givers = |seen: &WrittenFile| self.givers.contains(seen);
-        let leads = |name: &Name| -> std::io::Result<Leads> {
+        let leads = |name: &Name, may_be_anothers: &dyn Fn(&Status) -> bool| {
             Ok(match Status::of_name(directory, name.as_str()) {
                 Ok(seen) if is_receivers(&WrittenFile::of(&seen)) => Leads::ToReceivers,
                 Ok(seen) if is_givers(&WrittenFile::of(&seen)) => Leads::ToGivers,
-                Ok(_) => Leads::ToAnothers,
+                Ok(seen) if may_be_anothers(&seen) => Leads::ToAnothers,
+                Ok(_) => Leads::Nowhere,
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => Leads::Nowhere,
                 Err(error) => return Err(error),
             })
         };
-        Ok(Pair { name: leads(name)?, private: leads(private)? })
+        let may_rename = |seen: &Status| may_rename(directory, seen.owner);
+        Ok(Pair { name: leads(name, &|_| true)?, private: leads(private, &may_rename)? })
     }
+}
+
+/// Whether a user may have put a file in the place of a lock. In a directory like `/tmp`, any user may put one at a free
+/// private name, but only these may remove what has a name of a lock.
+fn may_rename(directory: &Directory, user: u32) -> bool {
+    const STICKY: u32 = 0o1000;
+    let own = nix::unistd::geteuid().as_raw();
+    directory.mode() & STICKY == 0 || [0, own, directory.owner()].contains(&user)
 }
 
 /// Reads a lock, as it is once no PASS of it is left unfinished.
@@ -246,11 +256,8 @@ pub(super) fn finish(
     state.records.end_pass(*receiver).map_err(|errno| errno.desc().to_owned())?;
     let others = if is_over { givers.as_slice() } else { std::slice::from_ref(receiver) };
     for lock in others {
-        if names.iter().any(|name| own.may_lead_to(name, lock.file)) {
-            continue;
-        }
         for name in names {
-            state.records.forget_file(own.directory.identity(), name, *lock);
+            state.records.forget_if_nameless(own, name, *lock);
         }
     }
     for private in handover.each().map(|(_, private)| private).chain([draft.clone()]) {

@@ -10,7 +10,7 @@ use super::handover::Handover;
 use super::state::{State, claim};
 use super::take::{self, Taken};
 use super::{Stop, handover, resolve};
-use crate::device::node::ResolvedDevice;
+use crate::device::node::{Node, ResolvedDevice};
 use crate::lock::directories::{LockFile, Place};
 use crate::lock::flock::FlockHolder;
 use crate::lock::holder_records::{Claimant, Origin, WrittenFile};
@@ -23,6 +23,9 @@ struct Given {
     names: Vec<Name>,
     lock: Lock,
 }
+
+/// The first name of a lock of a device, and its node.
+type Device<'n> = (&'n Name, Option<Node>);
 
 /// PASS: names, and the steps in the gate. Returns the real name of the device.
 pub(super) fn pass(
@@ -37,13 +40,15 @@ pub(super) fn pass(
     receiver.uid = receiver.uid.filter(|_| !state.machine.has_ended(&receiver.who));
     let (resolved, lock_names) = resolve::with_lock_names(state, device, resolved)?;
     // A written name to which no link leads any more is passed as well, in the giver's order.
-    let mut names = state.names_written(own, &lock_names.written, *from);
+    let mut names = state.names_written(own, &lock_names.written, (*from, resolved.node));
     let further = lock_names.written.iter().filter(|it| !names.contains(it)).cloned();
     names.extend(further.collect::<Vec<_>>());
     let Some(first) = names.first().map(|name| own.file(name)) else {
         return Err(Stop::Busy(None));
     };
-    let steps = |state: &mut State| pass_written(state, own, &names, pass, &receiver);
+    let written = lock_names.written.first().unwrap_or(first.name);
+    let device = (written, resolved.node);
+    let steps = |state: &mut State| pass_written(state, own, (device, &names), pass, &receiver);
     let passed = state.in_the_gate(first, steps);
     let passed = passed.unwrap_or_else(|busy| Err(state.busy(first, busy)))?;
     state.watched.forget(&passed.names, *from);
@@ -57,14 +62,14 @@ pub(super) fn pass(
 fn pass_written(
     state: &mut State,
     own: &Place,
-    names: &[Name],
+    (device, names): (Device<'_>, &[Name]),
     pass: &Pass,
     receiver: &Claimant,
 ) -> Result<Taken, Stop> {
     let Pass { from, to, .. } = pass;
     // A lock of an ended giver may be half removed.
     refuse_ended(state, pass, &[*to, *from])?;
-    let mut given = held(state, own, names, pass)?;
+    let mut given = held(state, own, (device, names), pass)?;
     for Given { names, lock } in &mut given {
         let Some(file) = names.first().map(|name| own.file(name)) else { continue };
         if let Some(kept) = state.guards.lend(lock.judged.identity()) {
@@ -92,8 +97,14 @@ fn refuse_ended(state: &mut State, pass: &Pass, pids: &[Pid]) -> Result<(), Stop
     Err(if *gone == pass.to { Stop::Denied } else { Stop::Busy(None) })
 }
 
-/// The files of the giver, with its names in their order.
-fn held(state: &mut State, own: &Place, names: &[Name], pass: &Pass) -> Result<Vec<Given>, Stop> {
+/// The files of the giver, with its names in their order. Its lock of another port stays, even if one of that port's links
+/// has come to this device since.
+fn held(
+    state: &mut State,
+    own: &Place,
+    (device, names): (Device<'_>, &[Name]),
+    pass: &Pass,
+) -> Result<Vec<Given>, Stop> {
     let mut held: Vec<Given> = Vec::new();
     for name in names {
         let file = own.file(name);
@@ -103,6 +114,10 @@ fn held(state: &mut State, own: &Place, names: &[Name], pass: &Pass) -> Result<V
             Err(busy @ (Busy::NotYet(_) | Busy::Shut)) => return Err(state.busy(file, busy)),
             Err(_) => return Err(state.busy(file, Busy::Changing(None))),
         };
+        let record = lock.record.as_ref();
+        if record.is_some_and(|it| state.is_of_another_port(own, it, device)) {
+            continue;
+        }
         let is_it = |it: &&mut Given| it.lock.judged.identity() == lock.judged.identity();
         match held.iter_mut().find(is_it) {
             Some(given) => given.names.push(name.clone()),

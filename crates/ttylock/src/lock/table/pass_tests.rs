@@ -1,11 +1,11 @@
 //! A PASS whose process is killed between two names, and whoever comes then.
 
 use std::fs::read_dir;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 
-use pidlockfile::Pid;
+use pidlockfile::{Name, Pid};
 use rstest::rstest;
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
 
@@ -304,4 +304,129 @@ fn a_lock_that_is_passed_elsewhere_is_never_stale(
     });
     done(here.pass(&pass(giver, receiver)));
     machine.assert_is_whole(receiver);
+}
+
+/// A link of the device has come from another port that the giver has locked, too. That lock stays on record.
+#[rstest]
+fn another_lock_of_the_giver_stays_on_record(
+    #[values(None, Some(Before::End))] kill: Option<Before>,
+) {
+    let machine = Machine::new();
+    let [giver, receiver, asking] = machine.pids;
+    std::fs::write(machine.path("dev/ttyS1"), "").unwrap();
+    symlink("ttyS1", machine.path("dev/radio")).unwrap();
+    let other = |pid| Request { device: DeviceName::parse(b"ttyS1").unwrap(), pid };
+    let mut table = machine.service();
+    done(table.lock(&other(giver)));
+    std::fs::remove_file(machine.path("dev/radio")).unwrap();
+    symlink("ttyS0", machine.path("dev/radio")).unwrap();
+    if let Some(step) = kill {
+        meanwhile::at(step, || panic!("killed"));
+        let pass = AssertUnwindSafe(|| table.attempt_pass(&pass(giver, receiver), None, last()));
+        assert!(std::panic::catch_unwind(pass).is_err());
+        table = machine.service();
+        wait_until_let_go(&machine.path("lock"));
+        wait_until_let_go(&machine.path("state"));
+        table.keep_open(0);
+    } else {
+        done(table.pass(&pass(giver, receiver)));
+    }
+    let records = machine.listed("state").into_iter().filter(|it| it.starts_with("held."));
+    assert_eq!(records.count(), 2);
+    let named = std::fs::read_to_string(machine.path("lock/LCK..radio")).unwrap();
+    assert_eq!(named.trim(), giver.to_string());
+    busy(table.attempt_lock(&other(asking), None, last()), giver);
+    done(table.unlock(&other(giver)));
+    assert!(!machine.path("lock/LCK..ttyS1").exists());
+    assert!(!machine.path("lock/LCK..radio").exists());
+    machine.assert_is_whole(receiver);
+    done(table.unlock(&request(receiver)));
+    machine.assert_is_swept();
+}
+
+/// The giver has only the lock of the other port.
+#[test]
+fn the_lock_of_another_port_is_not_passed_by_a_link_that_has_moved() {
+    let machine = Machine::new();
+    let [giver, receiver, _] = machine.pids;
+    let mut table = machine.service();
+    done(table.unlock(&request(giver)));
+    std::fs::write(machine.path("dev/ttyS1"), "").unwrap();
+    symlink("ttyS1", machine.path("dev/radio")).unwrap();
+    let other = Request { device: DeviceName::parse(b"ttyS1").unwrap(), pid: giver };
+    done(table.lock(&other));
+    std::fs::remove_file(machine.path("dev/radio")).unwrap();
+    symlink("ttyS0", machine.path("dev/radio")).unwrap();
+    let answer = table.attempt_pass(&pass(giver, receiver), None, last());
+    assert_eq!(answer.outcome(), Outcome::Busy, "{answer:?}");
+    assert_eq!(machine.listed("lock"), ["LCK..radio", "LCK..ttyS1"]);
+    done(table.unlock(&other));
+    machine.assert_is_swept();
+}
+
+/// Another program has removed the first name, so the receiver's lock begins with the next one. It is released all the same,
+/// also if the name that it got further is removed again.
+#[rstest]
+fn a_lock_without_its_first_name_is_passed_and_released(
+    #[values(None, Some(Before::End))] killed: Option<Before>,
+    #[values(b"ttyS0" as &[u8], b"modem")] by: &[u8],
+) {
+    let machine = Machine::new();
+    let [giver, receiver, asking] = machine.pids;
+    let mut table = machine.service();
+    std::fs::remove_file(machine.shared.lock_file()).unwrap();
+    if let Some(step) = killed {
+        meanwhile::at(step, || panic!("killed"));
+        let pass = AssertUnwindSafe(|| table.attempt_pass(&pass(giver, receiver), None, last()));
+        assert!(std::panic::catch_unwind(pass).is_err());
+        table = machine.service();
+        wait_until_let_go(&machine.path("lock"));
+        wait_until_let_go(&machine.path("state"));
+    } else {
+        done(table.pass(&pass(giver, receiver)));
+    }
+    machine.assert_is_whole(receiver);
+    std::fs::remove_file(machine.shared.lock_file()).unwrap();
+    busy(table.attempt_lock(&request(asking), None, last()), receiver);
+    let device = DeviceName::parse(by).unwrap();
+    done(table.attempt_unlock(&Request { device, pid: receiver }, last()));
+    assert_eq!(machine.named(), [const { None }; 3]);
+    machine.assert_is_swept();
+}
+
+/// Any user may put a file at a private name if the lock directory is open to all. It gets no name of the lock.
+#[rstest]
+#[ignore = "needs root: tests/run"]
+fn a_file_that_a_user_puts_at_a_private_name_gets_no_other(#[values(0, 1, 2)] at: usize) {
+    let machine = Machine::new();
+    let [giver, receiver, asking] = machine.pids;
+    let locks = machine.path("lock");
+    std::fs::set_permissions(&locks, PermissionsExt::from_mode(0o1777)).unwrap();
+    let mut table = machine.service();
+    let (dir, theirs) = (locks.clone(), format!("{asking:>10}\n"));
+    meanwhile::at(Before::Decision, move || {
+        let mut drafts: Vec<String> = read_dir(&dir)
+            .unwrap()
+            .map(|it| it.unwrap().file_name().into_string().unwrap())
+            .filter(|it| it.ends_with(".tmp"))
+            .collect();
+        drafts.sort();
+        let private = Name::new(drafts[0].clone()).unwrap().further_temporary(at).unwrap();
+        let path = dir.join(private.as_str());
+        // Its exchange is over, so the name is taken; a sweeper has removed it.
+        let _ = std::fs::remove_file(&path);
+        std::fs::write(&path, theirs).unwrap();
+        chown(&path, Some(1003), None).unwrap();
+    });
+    let answer = table.attempt_pass(&pass(giver, receiver), None, last());
+    if at == 0 {
+        assert_eq!(answer.outcome(), Outcome::Denied, "{answer:?}");
+        machine.assert_is_whole(giver);
+        done(table.unlock(&request(giver)));
+    } else {
+        done(answer);
+        machine.assert_is_whole(receiver);
+        done(table.unlock(&request(receiver)));
+    }
+    machine.assert_is_swept();
 }

@@ -39,7 +39,8 @@ impl Pair {
     /// shows it.
     pub(super) fn is_over(self) -> bool {
         match self.private {
-            Leads::ToGivers => true,
+            // Otherwise another process has made that link.
+            Leads::ToGivers => self.name != Leads::ToGivers,
             Leads::Nowhere => self.name == Leads::ToReceivers,
             Leads::ToReceivers | Leads::ToAnothers => false,
         }
@@ -81,6 +82,7 @@ mod tests {
         Mending::GoesBack,
         Mending::GoesBack
     )]
+    #[case::linked(ToGivers, ToGivers, false, Mending::Stays, Mending::Stays)]
     #[case::swept(ToReceivers, Nowhere, true, Mending::Stays, Mending::Goes)]
     fn a_name_shows_how_far_the_pass_came(
         #[case] name: Leads,

@@ -7,9 +7,11 @@ use super::classify::{Busy, Classification, Lock, Stale};
 use super::daemon::device_of_file;
 use super::state::State;
 use super::{ATTEMPTS, Stop, handover, resolve};
+use crate::device::node::Node;
 use crate::layout::Layout;
 use crate::lock::directories::{LockFile, Place, Role};
 use crate::lock::flock::FlockHolder;
+use crate::lock::holder_records::HolderRecord;
 use crate::lock::{Cause, Request, Weight};
 
 /// What became of an existing lock file.
@@ -67,7 +69,7 @@ pub(super) fn release(state: &mut State, request: &Request) -> Result<String, St
     let written = lock_names.written.iter().rev().map(|name| own.file(name));
     let mut vacant = Vec::new();
     for file in open.searched(&lock_names).chain(written) {
-        let released = match is_of_another_port(state, file, &first, pid) {
+        let released = match is_of_another_port(state, file, (&first, resolved.node), pid) {
             true => Some(Released::stays(false, Stop::Busy(None))),
             false => release_one(state, file, pid),
         };
@@ -155,18 +157,35 @@ fn release_first(
 }
 
 /// Whether a file is the caller's lock of another port, whose link may have come to this device since: that one stays.
-fn is_of_another_port(state: &mut State, file: LockFile<'_>, first: &Name, pid: Pid) -> bool {
+fn is_of_another_port(
+    state: &mut State,
+    file: LockFile<'_>,
+    device: (&Name, Option<Node>),
+    pid: Pid,
+) -> bool {
     if file.place.role != Role::Written {
         return false;
     }
-    let Some(record) = state.record_at(file).filter(|it| it.holder.pid == pid) else {
-        return false;
-    };
-    let Some(its_first) = record.names.first().filter(|it| *it != first) else { return false };
-    let Layout { dialect, dev_dir, .. } = &state.layout;
-    // Without its first name, no UNLOCK of the other port would find it.
-    device_of_file(dialect, dev_dir, its_first).is_some_and(|it| it.node.is_some())
-        && file.place.may_lead_to(its_first, record.file)
+    let record = state.record_at(file).filter(|it| it.holder.pid == pid);
+    record.is_some_and(|record| state.is_of_another_port(file.place, &record, device))
+}
+
+impl State {
+    /// Whether a lock is of another port than this device, by its first name, which still leads to it. A lock that was passed
+    /// without the first name of its device begins with another name of the same device.
+    pub(super) fn is_of_another_port(
+        &self,
+        own: &Place,
+        record: &HolderRecord,
+        (first, node): (&Name, Option<Node>),
+    ) -> bool {
+        let Some(its_first) = record.names.first().filter(|it| *it != first) else { return false };
+        let Layout { dialect, dev_dir, .. } = &self.layout;
+        // Without its first name, no UNLOCK of the other port would find it.
+        device_of_file(dialect, dev_dir, its_first)
+            .is_some_and(|it| it.node.is_some() && it.node != node)
+            && own.may_lead_to(its_first, record.file)
+    }
 }
 
 /// Removes a lock file of this process with all its recorded names, or a stale one. `None` if there is no such file.

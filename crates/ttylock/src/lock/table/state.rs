@@ -9,6 +9,7 @@ use pidlockfile::{Judged, Name, NewFile, Passage, Pid, Status};
 use super::Stop;
 use super::classify::Busy;
 use super::take::Taken;
+use crate::device::node::Node;
 use crate::layout::Layout;
 use crate::lock::backoff::Backoff;
 use crate::lock::directories::{Directories, LockFile, Place};
@@ -155,9 +156,17 @@ impl State {
     }
 
     /// The names under which this pid's lock of a device was written, by its record.
-    pub(super) fn names_written(&self, own: &Place, written: &[Name], pid: Pid) -> Vec<Name> {
+    pub(super) fn names_written(
+        &self,
+        own: &Place,
+        written: &[Name],
+        (pid, node): (Pid, Option<Node>),
+    ) -> Vec<Name> {
+        let Some(first) = written.first() else { return Vec::new() };
         let names_of = |name: &Name| {
-            let record = self.record_at(own.file(name)).filter(|record| record.holder.pid == pid);
+            let record = self.record_at(own.file(name)).filter(|record| {
+                record.holder.pid == pid && !self.is_of_another_port(own, record, (first, node))
+            });
             record.map(|record| record.names)
         };
         // The device may have come back under another real name, with the same links.
