@@ -114,6 +114,18 @@ fn a_package_with_its_feature_brings_the_command_line(
     assert!(text.lines().any(|line| line.starts_with("clap ")), "{text}");
 }
 
+/// `cargo deb -p PACKAGE` builds the programs, too, though the library alone is the default.
+#[rstest]
+fn a_debian_package_asks_for_the_features_of_its_programs(
+    #[values("dflock", "file-semaphore")] package: &str,
+) {
+    let manifest = shipped(&format!("crates/{package}/Cargo.toml"));
+    assert!(manifest.contains("\nrequired-features = [\"cli\"]\n"), "{package} has no program");
+    let (_, rest) = manifest.split_once("\n[package.metadata.deb]\n").unwrap();
+    let section = rest.split("\n[").next().unwrap();
+    assert!(section.lines().any(|line| line == "features = [\"cli\"]"), "{section}");
+}
+
 /// README.md and the pages of docs/, by their paths.
 fn pages() -> BTreeMap<String, String> {
     let docs = fs::read_dir(root().join("docs")).unwrap();
