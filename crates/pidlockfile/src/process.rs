@@ -4,11 +4,10 @@
 #[cfg(unix)]
 mod caller;
 mod identity;
-#[cfg_attr(windows, expect(dead_code, reason = "users have no uid"))]
 mod ids;
 mod machine;
 mod pid;
-#[cfg(unix)]
+#[cfg_attr(windows, expect(dead_code, unreachable_pub, reason = "there is no /proc"))]
 mod stat;
 #[cfg_attr(unix, path = "process/unix.rs")]
 #[cfg_attr(windows, path = "process/windows.rs")]
