@@ -31,8 +31,19 @@ impl Released {
 }
 
 /// UNLOCK: the lock at the device's first name, with all names that it was given; if that is not enough, all names in all
-/// directories. Returns the real name of the device that was released.
+/// directories. What an earlier attempt of the same request has released counts. Returns the real name of the device that was
+/// released.
 pub(super) fn release(state: &mut State, request: &Request) -> Result<String, Stop> {
+    let mut has_released = state.take_half_released(request);
+    let outcome = attempt(state, request, &mut has_released);
+    if has_released && matches!(outcome, Err(Stop::NotYet(_))) {
+        state.note_half_released(request);
+    }
+    outcome
+}
+
+/// One attempt. `has_released`: whether this or an earlier one has released a lock of the caller.
+fn attempt(state: &mut State, request: &Request, has_released: &mut bool) -> Result<String, Stop> {
     let (open, pid) = (state.open()?, request.pid);
     let own = &open.own;
     let mut resolved = resolve::find(state, &request.device)?;
@@ -45,6 +56,7 @@ pub(super) fn release(state: &mut State, request: &Request) -> Result<String, St
         released.map_err(|busy| not_released(state, own.file(&first), busy))?
     {
         let is_done = released.removal.is_ok();
+        *has_released |= is_done;
         if let Err(Stop::NotYet(cause)) = released.removal {
             return Err(Stop::NotYet(cause));
         }
@@ -85,8 +97,9 @@ pub(super) fn release(state: &mut State, request: &Request) -> Result<String, St
     if files.iter().any(|it| it.removal.is_ok()) {
         state.watched.forget(&vacant, pid);
     }
+    *has_released |= files.iter().any(|it| it.is_own && it.removal.is_ok());
     let device = resolved.real();
-    match outcome(&files) {
+    match outcome(&files, *has_released) {
         Ok(()) => Ok(unlocked(state, device, pid)),
         Err(stop) => {
             // An event already says why a file of its own is still there.
@@ -120,10 +133,9 @@ fn unlocked(state: &mut State, device: &str, pid: Pid) -> String {
     device.to_owned()
 }
 
-/// Whether a device with these files is released.
-fn outcome(files: &[Released]) -> Result<(), Stop> {
+/// Whether a device with these files is released. `is_done`: a lock of the caller was.
+fn outcome(files: &[Released], is_done: bool) -> Result<(), Stop> {
     let any = |is_it: &dyn Fn(&Released) -> bool| files.iter().any(is_it);
-    let is_done = any(&|it| it.is_own && it.removal.is_ok());
     let waits =
         |it: &&Released| matches!(it.removal, Err(Stop::NotYet(_))) && (it.is_own || !is_done);
     let reads = |it: &Released| it.removal == Err(Stop::NotYet(Cause::Reading));

@@ -943,6 +943,39 @@ fn without_the_gate_no_name_is_released(#[values(true, false)] is_daemon: bool) 
     shared.assert_nothing_is_left();
 }
 
+/// A program has put a file of its own in the place of a link of its lock. UNLOCK has released the lock when it meets a
+/// process in the gate on account of that file, and the program removes the file before UNLOCK comes again.
+#[rstest]
+#[case::of_the_same_request(true, Outcome::Done)]
+#[case::of_another_request(false, Outcome::Busy)]
+fn what_an_earlier_attempt_has_released_is_unlocked(
+    #[case] is_same: bool,
+    #[case] expected: Outcome,
+) {
+    let shared = Shared::new();
+    let mut table = shared.service();
+    let [first, second] = with_two_names(&shared, &mut table);
+    std::fs::remove_file(&second).unwrap();
+    std::fs::write(&second, format!("{:>10}\n", Pid::this())).unwrap();
+    let inside = Rc::new(RefCell::new(None));
+    let (stays, gate) = (Rc::clone(&inside), shared.service());
+    // The first file that is read is the lock, the next one the program's.
+    meanwhile::at(Before::Record, || {
+        meanwhile::at(Before::Record, move || *stays.borrow_mut() = Some(enter(gate)));
+    });
+    let (own, asked) = (request(Pid::this()), Instant::now());
+    assert_waits_for_us(&table.attempt_unlock(&own, Backoff::since(asked)));
+    assert_eq!((first.exists(), second.exists()), (false, true));
+    std::fs::remove_file(second).unwrap();
+    inside.borrow_mut().take();
+    let later = if is_same { asked } else { asked + Duration::from_secs(1) };
+    let answer = table.attempt_unlock(&own, Backoff::since(later));
+    assert_eq!(answer.outcome(), expected, "{answer:?}");
+    // It has its answer.
+    assert_eq!(table.attempt_unlock(&own, Backoff::since(later)).outcome(), Outcome::Busy);
+    shared.assert_nothing_is_left();
+}
+
 /// Reading the kernel's list may take seconds. Other processes can enter the gate meanwhile.
 #[test]
 fn nobody_waits_at_the_gate_while_the_list_is_read() {
