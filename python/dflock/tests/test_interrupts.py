@@ -111,7 +111,7 @@ class Signals(Case):
     def test_ctrl_c_ends_a_wait_at_once(self) -> None:
         for wait in (
             "dflock.Client(servers=sys.argv[1]).lock('k').acquire()",
-            "for holder in dflock.Client(servers=sys.argv[1]).watch('k'): pass",
+            "for holder in dflock.Client(servers=sys.argv[1]).watch('k'): print('sees', flush=True)",
             "asyncio.run(dflock.aio.Client(servers=sys.argv[1]).lock('k').acquire())",
         ):
             with self.subTest(wait), Rival(self.server) as rival:
@@ -120,7 +120,9 @@ class Signals(Case):
                 with ended(python(script, self.server.address)) as process:
                     assert process.stdout is not None
                     process.stdout.readline()
-                    if "watch" not in wait:
+                    if "watch" in wait:
+                        process.stdout.readline()  # The holder that is there.
+                    else:
                         self.server.until_waiters("k", 1)
                     process.send_signal(signal.SIGINT)
                     _, said = process.communicate(timeout=LIMIT)
