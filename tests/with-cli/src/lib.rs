@@ -1,0 +1,1 @@
+//! Nothing: the manifest says why this package is there.
