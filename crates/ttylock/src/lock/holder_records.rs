@@ -71,11 +71,8 @@ pub(crate) struct HolderRecord {
     pub holder: ProcessIdentity,
     /// The user of the holder at that time; `None` if unknown.
     pub uid: Option<u32>,
-    /// The lock file of the record, and when it was written, in nanoseconds: a later lock with the same name and pid
-    /// is another lock.
-    pub file: Identity,
-    /// See `file`.
-    pub written: u128,
+    /// The lock file of the record: a later lock with the same name and pid is another lock.
+    pub file: WrittenFile,
     /// The lock directory: services with other lock directories may keep their records in the same state directory.
     pub directory: Identity,
     /// All names of this lock.
@@ -93,7 +90,7 @@ fn nanoseconds(time: SystemTime) -> u128 {
 /// A lock file, and when it was written, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WrittenFile {
-    pub file: Identity,
+    pub identity: Identity,
     pub written: u128,
 }
 
@@ -102,17 +99,18 @@ impl WrittenFile {
         Self::written_at(seen.identity, seen.modified)
     }
 
-    pub(crate) fn written_at(file: Identity, at: SystemTime) -> Self {
-        Self { file, written: nanoseconds(at) }
+    pub(crate) fn written_at(identity: Identity, at: SystemTime) -> Self {
+        Self { identity, written: nanoseconds(at) }
     }
 
+    /// The name of a link about this file in the state directory.
     fn entry(self, start: &str) -> Option<Name> {
-        let Identity { device, inode } = self.file;
+        let Identity { device, inode } = self.identity;
         Name::new(format!("{start}.{device}.{inode}.{}", self.written))
     }
 
     fn to_text(self) -> String {
-        let Identity { device, inode } = self.file;
+        let Identity { device, inode } = self.identity;
         format!("{device}:{inode}:{}", self.written)
     }
 
@@ -120,13 +118,8 @@ impl WrittenFile {
         let mut numbers = text.split(separator);
         let (device, inode) = (numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?);
         let written = numbers.next()?.parse().ok()?;
-        numbers.next().is_none().then_some(Self { file: Identity { device, inode }, written })
+        numbers.next().is_none().then_some(Self { identity: Identity { device, inode }, written })
     }
-}
-
-/// The name of the record of a lock file that was written at that time.
-fn entry_of(file: Identity, written: u128) -> Option<Name> {
-    WrittenFile { file, written }.entry(HELD)
 }
 
 /// How the holder of a record came to its lock.
@@ -147,7 +140,7 @@ fn earlier_entries(name: &Name, file: Identity) -> impl Iterator<Item = Name> {
 impl HolderRecord {
     /// `None` if the boot or the pid namespace of the number is unknown.
     pub(crate) fn to_text(&self) -> Option<String> {
-        let Self { holder, uid, file, written, directory, names, draft, is_passed, .. } = self;
+        let Self { holder, uid, file, directory, names, draft, is_passed, .. } = self;
         let ProcessIdentity { pid, start, here } = holder;
         let (boot, namespace) = (here.boot.as_ref()?, here.namespace?);
         let uid = uid.map(|uid| format!("uid={uid} ")).unwrap_or_default();
@@ -158,7 +151,7 @@ impl HolderRecord {
         let key = if *is_passed { PASSED } else { DRAFT };
         let draft = draft.as_ref().map(|name| format!("{key}{} ", name.as_str()));
         let draft = draft.unwrap_or_default();
-        let Identity { device, inode } = file;
+        let file = file.to_text();
         let Identity { device: of_locks, inode: locks } = directory;
         let start = match start {
             Start::Nobody => "-".to_owned(),
@@ -170,7 +163,7 @@ impl HolderRecord {
         let names = names.join("/");
         Some(format!(
             "{uid}{shift}{draft}pid={pid} start={start} boot={boot} pidns={namespace} \
-             file={device}:{inode}:{written}:{of_locks}:{locks} names={names}"
+             file={file}:{of_locks}:{locks} names={names}"
         ))
     }
 
@@ -195,13 +188,13 @@ impl HolderRecord {
         let (device, inode) = (file.next()?.parse().ok()?, file.next()?.parse().ok()?);
         let written = file.next()?.parse().ok()?;
         let (of_locks, locks) = (file.next()?.parse().ok()?, file.next()?.parse().ok()?);
-        let file = Identity { device, inode };
+        let file = WrittenFile { identity: Identity { device, inode }, written };
         let directory = Identity { device: of_locks, inode: locks };
         let names = field("names=")?.split('/').map(Name::new).collect::<Option<_>>()?;
         let shift = ClockShift { nanoseconds: shift.unwrap_or(0) };
         let here = Arc::new(Here { boot, namespace, shift });
         let holder = ProcessIdentity { pid, start, here };
-        Some(Self { entry, holder, uid, file, written, directory, names, draft, is_passed })
+        Some(Self { entry, holder, uid, file, directory, names, draft, is_passed })
     }
 }
 
@@ -308,13 +301,13 @@ impl HolderRecords {
         names: &[Name],
         (file, at): (Identity, SystemTime),
     ) -> Option<HolderRecord> {
-        let (Claimant { who, uid }, written) = (claimant.clone(), nanoseconds(at));
+        let Claimant { who, uid } = claimant.clone();
+        let file = WrittenFile::written_at(file, at);
         Some(HolderRecord {
-            entry: entry_of(file, written)?,
+            entry: file.entry(HELD)?,
             holder: who,
             uid,
             file,
-            written,
             directory: self.locks,
             names: names.to_vec(),
             draft: None,
@@ -395,9 +388,12 @@ impl HolderRecords {
     /// file's as long as it is.
     /// Returns whether the record was removed. One without its lock file is never believed, so a failure does no harm.
     pub(crate) fn forget(&self, record: &HolderRecord) -> bool {
-        self.directory().is_some_and(|handle| {
-            unlinkat(handle, record.entry.as_str(), UnlinkatFlags::NoRemoveDir).is_ok()
-        })
+        self.unlink(&record.entry).is_ok()
+    }
+
+    fn unlink(&self, entry: &Name) -> Result<(), Errno> {
+        let handle = self.directory().ok_or(Errno::ENOENT)?;
+        unlinkat(handle, entry.as_str(), UnlinkatFlags::NoRemoveDir)
     }
 
     /// The same by one of the lock's names, if there is such a record and none of its names leads to the file: it may have
@@ -405,7 +401,7 @@ impl HolderRecords {
     pub(crate) fn forget_if_nameless(&self, own: &Place, name: &Name, lock: WrittenFile) {
         let record = self.record_named(own.directory.identity(), name, lock).ok().flatten();
         let leads = |record: &HolderRecord| {
-            record.names.iter().any(|name| own.may_lead_to(name, lock.file))
+            record.names.iter().any(|name| own.may_lead_to(name, lock.identity))
         };
         if let Some(record) = record.filter(|it| !leads(it)) {
             self.forget(&record);
@@ -418,14 +414,14 @@ impl HolderRecords {
         receiver: &HolderRecord,
         givers: &[WrittenFile],
     ) -> Result<(), Errno> {
-        let lock = WrittenFile { file: receiver.file, written: receiver.written };
-        let (handle, entry) = self.directory().zip(lock.entry(FROM)).ok_or(Errno::ENOENT)?;
+        let from = self.directory().zip(receiver.file.entry(FROM));
+        let (handle, entry) = from.ok_or(Errno::ENOENT)?;
         let text: Vec<String> = givers.iter().map(|it| it.to_text()).collect();
         let write = || symlinkat(text.join("/").as_str(), handle, entry.as_str());
         match write() {
             // Of a file that is gone: the record of this one is new.
             Err(Errno::EEXIST) => {
-                unlinkat(handle, entry.as_str(), UnlinkatFlags::NoRemoveDir)?;
+                self.unlink(&entry)?;
                 write()
             }
             outcome => outcome,
@@ -440,8 +436,8 @@ impl HolderRecords {
         &self,
         receiver: &HolderRecord,
     ) -> Result<Option<Vec<WrittenFile>>, Errno> {
-        let lock = WrittenFile { file: receiver.file, written: receiver.written };
-        let Some((handle, entry)) = self.directory().zip(lock.entry(FROM)) else { return Ok(None) };
+        let from = self.directory().zip(receiver.file.entry(FROM));
+        let Some((handle, entry)) = from else { return Ok(None) };
         match readlinkat(handle, entry.as_str()) {
             Ok(text) => {
                 let text = text.to_str().unwrap_or_default();
@@ -455,10 +451,8 @@ impl HolderRecords {
 
     /// The lock is not being passed any more.
     pub(crate) fn end_pass(&self, receiver: WrittenFile) -> Result<(), Errno> {
-        let Some((handle, entry)) = self.directory().zip(receiver.entry(FROM)) else {
-            return Ok(());
-        };
-        match unlinkat(handle, entry.as_str(), UnlinkatFlags::NoRemoveDir) {
+        let Some(entry) = receiver.entry(FROM) else { return Ok(()) };
+        match self.unlink(&entry) {
             Err(Errno::ENOENT) => Ok(()),
             outcome => outcome,
         }
@@ -467,31 +461,29 @@ impl HolderRecords {
     /// The links of this lock directory that a PASS has left, each with the record of the receiver's lock. Without that, it
     /// may be of any directory.
     pub(crate) fn unfinished(&self, most: usize) -> Vec<(Name, Option<HolderRecord>)> {
-        let Some((handle, mut listing)) = self.directory().zip(self.listing()) else {
-            return Vec::new();
-        };
-        let record = |entry: &Name| {
-            let lock = entry.as_str().strip_prefix(FROM)?.strip_prefix('.')?;
-            let held = WrittenFile::from_text(lock, '.')?.entry(HELD)?;
-            let record = readlinkat(handle, held.as_str()).ok();
-            Some((entry.clone(), record.and_then(|text| parsed(held, &text))))
-        };
+        let Some(mut listing) = self.listing() else { return Vec::new() };
         let names = listing.iter().map_while(Result::ok);
         let names = names.filter_map(|entry| Name::new(entry.file_name().to_str().ok()?));
-        let links = names.filter_map(|entry| record(&entry));
+        let links = names.filter_map(|entry| {
+            let record = self.receiver_of(&entry)?;
+            Some((entry, record))
+        });
         let is_ours =
             |record: &Option<HolderRecord>| !record.as_ref().is_some_and(|it| self.is_anothers(it));
         links.filter(|(_, record)| is_ours(record)).take(most).collect()
     }
 
+    /// The record of the receiver's lock to which a link of a PASS belongs, if it has one. `None` if it is no such link.
+    fn receiver_of(&self, from: &Name) -> Option<Option<HolderRecord>> {
+        let file = from.as_str().strip_prefix(FROM)?.strip_prefix('.')?;
+        let held = WrittenFile::from_text(file, '.')?.entry(HELD)?;
+        let record = readlinkat(self.directory()?, held.as_str()).ok();
+        Some(record.and_then(|text| parsed(held, &text)))
+    }
+
     /// Removes such a link if there is still no record to it. Returns whether it is gone.
-    pub(crate) fn forget_orphan(&self, entry: &Name) -> bool {
-        let is_orphan =
-            |(it, record): &(Name, Option<HolderRecord>)| it == entry && record.is_none();
-        self.unfinished(usize::MAX).iter().any(is_orphan)
-            && self.directory().is_some_and(|handle| {
-                unlinkat(handle, entry.as_str(), UnlinkatFlags::NoRemoveDir).is_ok()
-            })
+    pub(crate) fn forget_orphan(&self, from: &Name) -> bool {
+        self.receiver_of(from).is_some_and(|record| record.is_none()) && self.unlink(from).is_ok()
     }
 
     /// The records of locks of this directory that are gone; at most `most` records are read. Young ones are left out.
@@ -508,7 +500,7 @@ impl HolderRecords {
         let is_old = |at| Age::of([at], SystemTime::now()).reaches(TIME_TO_TAKE);
         // The draft first: it has the names of the lock before its own goes.
         let mut names = record.draft.iter().chain(&record.names);
-        made.is_ok_and(is_old) && names.all(|name| !own.may_lead_to(name, record.file))
+        made.is_ok_and(is_old) && names.all(|name| !own.may_lead_to(name, record.file.identity))
     }
 
     /// Whether there is room for another lock, with this limit of recorded lock files of all users.
@@ -565,10 +557,11 @@ impl HolderRecords {
         &self,
         directory: Identity,
         name: &Name,
-        WrittenFile { file, written }: WrittenFile,
+        file: WrittenFile,
     ) -> Result<Option<HolderRecord>, Errno> {
         let Some(handle) = self.directory() else { return Ok(None) };
-        for entry in entry_of(file, written).into_iter().chain(earlier_entries(name, file)) {
+        let earlier = earlier_entries(name, file.identity);
+        for entry in file.entry(HELD).into_iter().chain(earlier) {
             let text = match readlinkat(handle, entry.as_str()) {
                 Err(
                     Errno::ENOENT
@@ -580,9 +573,7 @@ impl HolderRecords {
                 text => text?,
             };
             let is_it = |it: &HolderRecord| {
-                let is_of_the_file =
-                    it.file == file && it.written == written && it.directory == directory;
-                is_of_the_file && it.names.contains(name)
+                it.file == file && it.directory == directory && it.names.contains(name)
             };
             if let Some(record) = parsed(entry, &text).filter(is_it) {
                 return Ok(Some(record));
@@ -620,8 +611,7 @@ mod tests {
             entry: entry(),
             holder: ProcessIdentity { pid: Pid::new(77).unwrap(), start, here: Arc::new(here) },
             uid: (start != Start::Nobody).then_some(1000),
-            file: Identity { device: 22, inode: 33 },
-            written: 44,
+            file: WrittenFile { identity: Identity { device: 22, inode: 33 }, written: 44 },
             directory: LOCKS,
             names: ["LCK..a", "LCK..b c"].into_iter().filter_map(Name::new).collect(),
             draft: (!matches!(start, Start::At(_))).then(|| Name::new("lfpd.7.x.tmp")).flatten(),
@@ -786,7 +776,7 @@ mod tests {
         let mut entries = Vec::new();
         for seconds in 0..taken {
             let at = at - Duration::from_secs(u64::try_from(seconds).unwrap());
-            let entry = entry_of(file.identity(), nanoseconds(at)).unwrap();
+            let entry = WrittenFile::written_at(file.identity(), at).entry(HELD).unwrap();
             symlink("another", ground.path("state").join(entry.as_str())).unwrap();
             entries.push(entry);
         }

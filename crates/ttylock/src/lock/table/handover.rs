@@ -35,9 +35,8 @@ pub(super) struct Handover {
 impl Handover {
     /// `None` if it is no record of a lock that was passed.
     fn of(record: &HolderRecord, givers: Vec<WrittenFile>) -> Option<Self> {
-        let receiver = WrittenFile { file: record.file, written: record.written };
         let draft = record.draft.clone().filter(|_| record.is_passed)?;
-        Some(Self { receiver, givers, names: record.names.clone(), draft })
+        Some(Self { receiver: record.file, givers, names: record.names.clone(), draft })
     }
 
     /// The names of the lock, each with the private name with which it changes places.
@@ -154,10 +153,7 @@ fn receivers_file(own: &Place, record: &HolderRecord) -> Option<Judged> {
     let further = |at| record.draft.as_ref()?.further_temporary(at);
     let further = (0..record.names.len()).filter_map(further);
     let names = record.names.iter().cloned().chain(record.draft.clone()).chain(further);
-    let is_its = |judged: &Judged| {
-        WrittenFile::of(&judged.status())
-            == WrittenFile { file: record.file, written: record.written }
-    };
+    let is_its = |judged: &Judged| WrittenFile::of(&judged.status()) == record.file;
     names
         .filter_map(|name| match own.directory.read(&name, READ_LIMIT) {
             Ok(Found::File(judged)) => Some(judged),

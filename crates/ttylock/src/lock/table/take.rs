@@ -227,7 +227,7 @@ fn take_file(
         return outcome;
     }
     // Where a file cannot be renamed, another one has its name, and holds `flock(2)` without a record.
-    let is_of_another = |it: &mut HolderRecord| it.file != published.identity;
+    let is_of_another = |it: &mut HolderRecord| it.file.identity != published.identity;
     if let Some(unused) = record.take_if(is_of_another) {
         state.records.forget(&unused);
     }
