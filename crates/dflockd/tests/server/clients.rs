@@ -91,7 +91,7 @@ fn is_in_the_guide(row: &str, there: &str, here: &str) {
     None
 )]
 #[case::fences_said(
-    "fences that the server says (`ping`, `hello`)",
+    "a server that says whether its tokens have fences (`ping`, `hello`)",
     "no",
     "yes",
     "a> ping|hello|lost \n a< ok",
@@ -126,7 +126,7 @@ fn is_in_the_guide(row: &str, there: &str, here: &str) {
     Some("a> name|_|me \n a< ok \n a> l|k|0 \n a< ok $t 33")
 )]
 #[case::a_time(
-    "a time to come back for each client (`grace`)",
+    "a time to reconnect that each client sets (`grace`)",
     "no",
     "yes",
     "a> grace|_|5 \n a< error",
@@ -173,7 +173,7 @@ fn tokens_have_fences_as_in_the_reference() {
 /// The Go program ignores the second line, and says what it says of all keys.
 #[test]
 fn one_key_has_statistics_of_its_own() {
-    is_in_the_guide("the holders and the line of one key (`stats key`)", "no", "yes");
+    is_in_the_guide("the holders and waiters of one key (`stats key`)", "no", "yes");
     let recorded = r#"{"connections":2,"locks":[],"semaphores":[],"idle_locks":[{"key":"k1","idle_s":0.003}],"idle_semaphores":[]}"#;
     let recorded: serde_json::Value = serde_json::from_str(recorded).unwrap();
     assert!(recorded["locks"].is_array() && recorded["holders"].is_null());
