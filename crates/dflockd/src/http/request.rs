@@ -138,19 +138,14 @@ pub(super) const ROUTES: [(&str, &str, Route, SecretNeeded); 27] = [
 ];
 
 /// What was found for a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Found<'a> {
     pub(super) route: Route,
     pub(super) access: SecretNeeded,
     /// The part of the path that differs, as received; empty if there is none.
     pub(super) name: &'a str,
-}
-
-impl Found<'_> {
-    /// The bytes of a key in the path.
-    pub(super) fn key(&self) -> Option<Vec<u8>> {
-        decode_name(self.name)
-    }
+    /// The bytes of that part if it is a key; `None` if it is not, or cannot be decoded.
+    pub(super) key: Option<Vec<u8>>,
 }
 
 /// Paths are compared as received: nothing is decoded, and no slash is added or removed.
@@ -159,7 +154,9 @@ pub(super) fn find<'a>(method: &Method, path: &'a str) -> Result<Found<'a>, Faul
     for (known, pattern, route, access) in ROUTES {
         let Some(name) = matched(pattern, path) else { continue };
         if method.as_str() == known || (known == "GET" && method == Method::HEAD) {
-            return Ok(Found { route, access, name });
+            let is_key = matches!(route, Route::ShowKey | Route::Ask(..));
+            let key = if is_key { decode_name(name) } else { None };
+            return Ok(Found { route, access, name, key });
         }
         for (place, name) in ["GET", "POST", "DELETE"].into_iter().enumerate() {
             if let Some(is_allowed) = allow.get_mut(place).filter(|_| known == name) {
@@ -279,7 +276,7 @@ fn number(digits: &[u8]) -> Option<usize> {
 }
 
 /// The bytes of a part of a path, where `%41` is a byte.
-pub(super) fn decode_name(text: &str) -> Option<Vec<u8>> {
+fn decode_name(text: &str) -> Option<Vec<u8>> {
     decode(text, b'+')
 }
 

@@ -205,8 +205,8 @@ impl Site {
         {
             return Err(Fault::WrongOrigin);
         }
-        let key = found.key().unwrap_or_default();
-        gate::is_allowed(&self.handle.access(), found.access, &key, gate::shown(&head.headers))?;
+        let key = found.key.as_deref().unwrap_or_default();
+        gate::is_allowed(&self.handle.access(), found.access, key, gate::shown(&head.headers))?;
         Ok(found)
     }
 
@@ -219,7 +219,7 @@ impl Site {
         const OK: StatusCode = StatusCode::OK;
         let query = head.uri.query();
         let is_draining = self.is_asked_by_draining(head);
-        let key = || found.key().ok_or(Fault::BadRequest);
+        let key = || found.key.as_deref().ok_or(Fault::BadRequest);
         Ok(match found.route {
             Route::Page => self.page(),
             Route::Fixed(content_type, body) => reply::whole(OK, content_type, body),
@@ -240,9 +240,9 @@ impl Site {
             Route::OpenSession => self.open_session(caller, is_draining).await?,
             Route::EndSession => self.end_session(found.name).await?,
             Route::PingSession => self.ping_session(found.name)?,
-            Route::ShowKey => self.show_key((head, &key()?), caller).await?,
+            Route::ShowKey => self.show_key((head, key()?), caller).await?,
             Route::Ask(form, deed) => {
-                let request = (head, &*key()?, body);
+                let request = (head, key()?, body);
                 self.ask((form, deed), request, caller, is_draining).await?
             }
         })

@@ -193,6 +193,12 @@ fn secrets_and_prefixes() {
         let path = format!("/v1/locks/{key}");
         assert_eq!(site.ask("GET", &path, &bearer(secret)).status, status, "{key} {secret}");
     }
+    // The number of a session is no key.
+    let session = site.post("/v1/sessions", &bearer("tulip"), "").json()["session_id"].to_string();
+    let path = format!("/v1/sessions/{}", session.trim_matches('"'));
+    is_error(&site.post(&format!("{path}/ping"), "", ""), 401, "unauthorized");
+    assert_eq!(site.post(&format!("{path}/ping"), &bearer("tulip"), "").status, 204);
+    assert_eq!(site.ask("DELETE", &path, &bearer("tulip")).status, 204);
     assert_eq!(site.get("/v1/openapi.json").status, 200);
 }
 
