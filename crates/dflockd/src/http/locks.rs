@@ -5,12 +5,12 @@ use super::reply::{self, Fault, JSON, ReplyBody};
 use super::request::request;
 use super::request::{self, Deed, Form};
 use super::site::{Caller, Site};
-use crate::server::{Denied, Full, KeyReport, MOST_PARTIES, SessionId, Shared, Visit};
+use crate::server::{Denied, Full, PARTIES_PER_TURN, SessionId, Shared, Visit};
 use hyper::Response;
 use hyper::header::HeaderMap;
 use hyper::http::StatusCode;
 use hyper::http::request::Parts;
-use leases::wire::{MAX_NAME_BYTES, tag_of};
+use leases::wire::tag_of;
 use leases::{Answer, Grant, Key, Progress, Refusal, Sight};
 use std::fmt::Write as _;
 use std::task::Context;
@@ -19,8 +19,6 @@ use std::task::Context;
 const SESSION: &str = "x-dflockd-session";
 /// The name of the client, for people.
 const NAME: &str = "x-dflockd-name";
-/// The most holders and waiters that are written in one step.
-const PARTIES_PER_STEP: usize = 64;
 
 impl From<Denied> for Fault {
     fn from(denied: Denied) -> Self {
@@ -118,9 +116,7 @@ impl Site {
             }
         };
         if let Some(name) = headers.get(NAME) {
-            let name = name.as_bytes();
-            let name = name.get(..MAX_NAME_BYTES).unwrap_or(name);
-            visit.set_name(&String::from_utf8_lossy(name));
+            visit.set_name(name.as_bytes());
         }
         Ok(visit)
     }
@@ -159,9 +155,8 @@ async fn show(shared: &Shared, key: Key<'_>, sight: Option<&Sight>) -> String {
         let _ = write!(body, "\"fence\":\"{}\",", sight.fence);
     }
     let start = body.len();
-    let found = shared.key_report(key, MOST_PARTIES);
-    let mut report = found.unwrap_or_else(|| KeyReport::idle(key));
-    let mut step = || shared.key_piece(&mut report, &mut { PARTIES_PER_STEP }, &mut body);
+    let mut report = shared.whole_key_report(key);
+    let mut step = || shared.key_piece(&mut report, &mut { PARTIES_PER_TURN }, &mut body);
     while shared.pace.step(&mut step).await != Progress::Done {}
     // The brace of the object is there already.
     body.remove(start);

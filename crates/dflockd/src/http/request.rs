@@ -7,7 +7,7 @@ use leases::{Claim, Key, Limit, MAX_KEY_BYTES, Request, Seconds, Token, Ttl};
 use serde_json::{Map, Value};
 
 use super::reply::{Fault, JSON};
-use crate::server::Wanted;
+use crate::server::{LONGEST_WATCH, Wanted};
 
 pub(super) const STYLE: &str = include_str!("page/page.css");
 pub(super) const SCRIPT: &str = include_str!("page/page.js");
@@ -190,8 +190,6 @@ pub(super) const MAX_KEYS: usize = 1000;
 pub(super) const MAX_PARTIES: usize = 20;
 /// The approximate length of the longest list of keys. Further keys are left out, and the body says so.
 const MOST_BYTES: usize = 512 * 1024;
-/// How long a client waits for a change if it does not say: as long as it may.
-const LONGEST_WATCH: usize = 60;
 
 /// The values of a query, in the order of the names. Each name may come once, and no others, so that a misspelt name is
 /// noticed.
@@ -244,12 +242,12 @@ pub(super) fn manner(query: Option<&str>) -> Result<(bool, bool), Fault> {
     Ok((is_alone, is_shared))
 }
 
-/// `watch=TAG&timeout_s=SECONDS`: the state that the client saw last, and how long it waits for another one; `None` if
-/// it does not wait.
+/// `watch=TAG&timeout_s=SECONDS`: the state that the client saw last, and how long it waits for another one, if it does
+/// not say: as long as it may; `None` if it does not wait.
 pub(super) fn watched(query: Option<&str>) -> Result<Option<(u64, Seconds)>, Fault> {
     let [tag, timeout] = values(query, ["watch", "timeout_s"])?;
-    let seconds = timeout.map(|digits| number(&digits)).unwrap_or(Some(LONGEST_WATCH));
-    let seconds = seconds.and_then(|it| Seconds::new(u64::try_from(it).ok()?));
+    let seconds_of = |digits: Vec<u8>| Seconds::new(u64::try_from(number(&digits)?).ok()?);
+    let seconds = timeout.map_or(Some(LONGEST_WATCH), seconds_of);
     let seconds = seconds.ok_or(Fault::Invalid("timeout_s must be a whole number"))?;
     let Some(tag) = tag else { return Ok(None) };
     let tag = leases::read_hex(&tag);

@@ -8,8 +8,9 @@ use super::core::Shared;
 #[cfg(feature = "etcd")]
 use super::link::stream::LinkStream;
 use super::transport::{Peer, Transport};
-pub(crate) use frames::MOST_PARTIES;
 use frames::Rest;
+#[cfg(feature = "http")]
+pub(super) use frames::kept_name;
 pub(super) use frames::of_draining;
 use leases::journal::{Failed, Mark};
 use leases::wire::{self, Fault, Watch};
@@ -34,7 +35,7 @@ const STEPS: u8 = 4;
 /// The pause between two looks whether a standby runs that a client's bytes may wait for.
 const LOOK_EVERY: Seconds = Seconds::new(1).unwrap();
 /// No client waits longer than this for a change of a key: sending an answer shows whether it is still there.
-pub(super) const LONGEST_WATCH: Seconds = Seconds::new(60).unwrap();
+pub(crate) const LONGEST_WATCH: Seconds = Seconds::new(60).unwrap();
 
 thread_local! {
     /// Where bytes are received, so that an idle connection needs no buffer for them.

@@ -21,8 +21,8 @@ use leases::{
 use recording::Recording;
 pub(crate) use sessions::SessionId;
 use sessions::Sessions;
-pub(crate) use shared::{Numbers, Shared};
-pub(super) use shared::{PARTIES_PER_TURN, PLACES_PER_TURN};
+pub(super) use shared::PLACES_PER_TURN;
+pub(crate) use shared::{Numbers, PARTIES_PER_TURN, Shared};
 use std::hash::RandomState;
 use std::net::IpAddr;
 use std::ops::Range;

@@ -20,10 +20,12 @@ mod transport;
 #[cfg(feature = "http")]
 mod visit;
 
+#[cfg(feature = "http")]
+pub(crate) use self::core::PARTIES_PER_TURN;
 pub(crate) use self::core::{Full, Numbers, Readiness, SessionId, Shared, Tallies};
 pub(crate) use access::{Access, AuthToken};
-pub(crate) use connection::MOST_PARTIES;
-pub(crate) use key_json::KeyReport;
+#[cfg(feature = "http")]
+pub(crate) use connection::LONGEST_WATCH;
 #[cfg(feature = "etcd")]
 pub(crate) use link::place::{Link, Place, open_http};
 pub(crate) use listener::{Listener, address};

@@ -1,7 +1,7 @@
 //! A request of a client that has no socket of its own: one of a session, or one that belongs to no session. It asks the
 //! engine as a [`Connection`](super::connection) does, waits, and withdraws what its client does not wait for.
 
-use super::connection::{LONGEST_WATCH, of_draining};
+use super::connection::{LONGEST_WATCH, kept_name, of_draining};
 use super::core::{Core, SessionId, Shared};
 use leases::journal::{Failed, Mark};
 use leases::{
@@ -70,9 +70,9 @@ impl<'a> Visit<'a> {
     }
 
     /// Sets the name for people.
-    pub(crate) fn set_name(&self, name: &str) {
-        let mut core = self.shared.core();
-        if core.engine.label(self.conn).is_none_or(|label: &Label| &*label.name != name) {
+    pub(crate) fn set_name(&self, name: &[u8]) {
+        let (name, mut core) = (kept_name(name), self.shared.core());
+        if core.engine.label(self.conn).is_none_or(|label: &Label| *label.name != *name) {
             core.relabel(self.conn, |label| label.name = name.into());
         }
     }

@@ -3,7 +3,6 @@
 use super::{Connection, End, REPLY_BYTES};
 use crate::server::access::Scope;
 use crate::server::core::PARTIES_PER_TURN;
-use crate::server::key_json::KeyReport;
 #[cfg(feature = "etcd")]
 use crate::server::link::COMMAND;
 use leases::journal::Failed;
@@ -11,10 +10,8 @@ use leases::wire::{
     self, Fault, LineCaps, MAX_NAME_BYTES, Request, Scan, StatsCursor, Watch, status,
 };
 use leases::{Answer, AutoRelease, Key, Label, Refusal, Seconds, Verdict};
+use std::borrow::Cow;
 use std::sync::Arc;
-
-/// The most holders, and the most waiters, that `stats` shows of one key.
-pub(crate) const MOST_PARTIES: usize = 1000;
 
 /// What follows the whole frames.
 pub(super) enum Rest {
@@ -50,6 +47,11 @@ pub(in crate::server) const fn of_draining(
         }
         leases::Request::Release { .. } | leases::Request::Renew { .. } => Some(request),
     }
+}
+
+/// What is kept of the name that a client gives itself.
+pub(in crate::server) fn kept_name(name: &[u8]) -> Cow<'_, str> {
+    String::from_utf8_lossy(name.get(..MAX_NAME_BYTES).unwrap_or(name))
 }
 
 impl Connection {
@@ -139,10 +141,10 @@ impl Connection {
             }
             Request::KeyStats(key) if !scope.has(key.bytes()) => self.say(status::ERROR_AUTH),
             Request::KeyStats(key) => return Ok(Some(Later::Key(key))),
-            Request::Name(name) => {
-                self.relabel(name.get(..MAX_NAME_BYTES).unwrap_or(name), |label| &mut label.name)
+            Request::Name(name) => self.relabel(&kept_name(name), |label| &mut label.name),
+            Request::Value(value) => {
+                self.relabel(&String::from_utf8_lossy(value), |label| &mut label.value)
             }
-            Request::Value(value) => self.relabel(value, |label| &mut label.value),
             Request::Watch(watch) if !scope.has(watch.key.bytes()) => self.say(status::ERROR_AUTH),
             Request::Watch(watch) => return Ok(Some(Later::Sight(watch))),
             Request::Grace => {
@@ -233,17 +235,14 @@ impl Connection {
     async fn report_key(&mut self, key: Key<'_>) -> Result<(), End> {
         let mut report = None;
         self.report(|shared, out| {
-            let found = || shared.key_report(key, MOST_PARTIES);
-            let report =
-                report.get_or_insert_with(|| found().unwrap_or_else(|| KeyReport::idle(key)));
+            let report = report.get_or_insert_with(|| shared.whole_key_report(key));
             shared.key_piece(report, &mut { PARTIES_PER_TURN }, out)
         })
         .await
     }
 
     /// Changes a part of the label of the connection.
-    fn relabel(&mut self, text: &[u8], part: fn(&mut Label) -> &mut Arc<str>) {
-        let text = String::from_utf8_lossy(text);
+    fn relabel(&mut self, text: &str, part: fn(&mut Label) -> &mut Arc<str>) {
         tracing::debug!(peer = %self.peer, conn_id = self.serial, %text, "client labelled");
         self.shared.core().relabel(self.id, |label| *part(label) = text.into());
         self.say(status::OK);

@@ -28,7 +28,9 @@ const STATS_PIECE_BYTES: usize = 16 * 1024;
 pub(in crate::server) const PLACES_PER_TURN: u32 = 512;
 /// The number of holders and waiters that are shown, or of holders that lose their holds, in one turn, which takes some 50
 /// to 100 microseconds.
-pub(in crate::server) const PARTIES_PER_TURN: usize = 64;
+pub(crate) const PARTIES_PER_TURN: usize = 64;
+/// The most holders, and the most waiters, that are shown of one key to those who ask for it alone.
+const MOST_PARTIES: usize = 1000;
 
 /// See the module.
 pub(crate) struct Shared {
@@ -312,6 +314,11 @@ impl Shared {
     pub(crate) fn sight(&self, key: Key<'_>) -> Option<Sight> {
         let (now, core) = (self.now(), self.core());
         core.engine.sight(now, key)
+    }
+
+    /// A key, in use or not, to be shown with at most [`MOST_PARTIES`] holders and as many waiters.
+    pub(crate) fn whole_key_report(&self, key: Key<'_>) -> KeyReport {
+        self.key_report(key, MOST_PARTIES).unwrap_or_else(|| KeyReport::idle(key))
     }
 
     /// A key in use, to be shown with at most so many holders and so many waiters.
