@@ -60,7 +60,7 @@ struct Untold<'a> {
 impl<'a> Visit<'a> {
     /// `None` if there is no such session.
     pub(crate) fn of(shared: &'a Shared, id: SessionId) -> Option<Self> {
-        let (conn, turn) = shared.core().sessions.enter(shared.now(), id)?;
+        let (conn, turn) = shared.core().sessions.enter(id)?;
         Some(Self { shared, conn, session: Some((id, turn)) })
     }
 

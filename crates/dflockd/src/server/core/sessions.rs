@@ -35,7 +35,7 @@ impl fmt::Display for SessionId {
 /// Has only what is known of it: no log may contain the number by which it is used.
 struct Session {
     conn: ConnId,
-    /// The time of the last request, or the end of it.
+    /// When it was opened, or its last request ended.
     last: Moment,
     /// The requests that are open.
     open: usize,
@@ -72,13 +72,8 @@ impl Sessions {
     }
 
     /// A request of this session comes; its connection, and the turn of a request that may wait.
-    pub(in crate::server) fn enter(
-        &mut self,
-        now: Moment,
-        id: SessionId,
-    ) -> Option<(ConnId, Arc<Mutex<()>>)> {
+    pub(in crate::server) fn enter(&mut self, id: SessionId) -> Option<(ConnId, Arc<Mutex<()>>)> {
         let session = self.all.get_mut(&id)?;
-        session.last = now;
         session.open += 1;
         Some((session.conn, Arc::clone(&session.turn)))
     }

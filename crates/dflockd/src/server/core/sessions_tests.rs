@@ -45,9 +45,9 @@ fn a_session_ends_when_it_was_silent_for_too_long() {
     let shared = shared();
     let [silent, asking, busy] = [(); 3].map(|()| open(&shared, at(0)));
     let end_idle = |now| shared.core().end_idle_sessions(now, AUTO);
-    shared.core().sessions.enter(at(12), asking).unwrap();
+    shared.core().sessions.enter(asking).unwrap();
     shared.core().sessions.leave(at(13), asking);
-    shared.core().sessions.enter(at(1), busy).unwrap();
+    shared.core().sessions.enter(busy).unwrap();
     assert_eq!(shared.core().next_deadline(), at(20));
     assert!(!end_idle(at(19)));
     assert!(is_there(&shared, silent));
@@ -85,7 +85,7 @@ fn a_session_takes_its_holds_with_it() {
     let shared = shared();
     let [id, other] = [(); 2].map(|()| open(&shared, at(0)));
     let mut core = shared.core();
-    let (conn, _) = core.sessions.enter(at(0), id).unwrap();
+    let (conn, _) = core.sessions.enter(id).unwrap();
     core.ask(at(0), conn, take(b"k", 600)).unwrap();
     assert_eq!(core.engine.census().locks.holders, 1);
     assert!(core.end_session(at(1), id, AUTO) && !core.end_session(at(1), id, AUTO));
@@ -94,7 +94,7 @@ fn a_session_takes_its_holds_with_it() {
     core.sessions.leave(at(2), id);
     core.end_term();
     assert!(core.sessions.all.is_empty() && core.connections.len() == 0);
-    assert!(core.sessions.enter(at(3), other).is_none());
+    assert!(core.sessions.enter(other).is_none());
 }
 
 /// Polls a request once, of a client that has left or not.
