@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 from types import TracebackType
@@ -344,12 +345,7 @@ class Client(BaseClient):
         return run(lambda worker: pinged(self._settings))
 
 
-_default: Optional[Client] = None
-
-
+@functools.cache
 def default() -> Client:
     """The client with the settings of the environment, as they were at the first use."""
-    global _default
-    if _default is None:
-        _default = Client()
-    return _default
+    return Client()

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 import sys
 from types import TracebackType
@@ -428,14 +429,9 @@ class Client(BaseClient):
         return await run(lambda worker: pinged(self._settings))
 
 
-_default: Optional[Client] = None
-
-
+@functools.cache
 def _client() -> Client:
-    global _default
-    if _default is None:
-        _default = Client()
-    return _default
+    return Client()
 
 
 def lock(
