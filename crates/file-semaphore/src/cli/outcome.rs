@@ -327,17 +327,25 @@ impl Error {
             ("type", self.class().1.into()),
             ("message", Value::Text(message)),
         ];
-        if let Some(info) = self.holder() {
-            members.push(("holderPid", Value::Number(info.pid())));
-            members.push(("lockedSince", Value::Number(info.timestamp())));
-        }
+        members.extend(self.holder_members());
         members
     }
 
     /// The same for JSON, with the members that failures of all our commands have (docs/conventions.md).
     pub(crate) fn json_members(&self, message: String) -> Members {
-        let ours = self.members(String::new()).into_iter().skip(3);
-        failed(self.class().1, message).into_iter().chain(ours).collect()
+        let mut members = failed(self.class().1, message);
+        members.extend(self.holder_members());
+        members
+    }
+
+    fn holder_members(&self) -> Members {
+        let members = |info: &LockInfo| {
+            vec![
+                ("holderPid", Value::Number(info.pid())),
+                ("lockedSince", Value::Number(info.timestamp())),
+            ]
+        };
+        self.holder().map(members).unwrap_or_default()
     }
 
     /// What happened to which lock. `path` is what the lock is called on the command line, and `begin` comes before
