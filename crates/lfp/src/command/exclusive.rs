@@ -11,13 +11,13 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-use nix::errno::Errno;
 use pidlockfile::{Pid, process};
 use ttylock::{
     Closing, DeviceName, Duplicate, Examined, Layout, NoDuplicate, Node, Numbers, PortWatch,
     Request, Trigger, follow,
 };
 
+use super::outcome::system_words;
 use super::output::warn;
 use super::row::printable;
 
@@ -181,7 +181,7 @@ fn why_unwatched(error: &io::Error) -> Option<String> {
     if error.kind() == io::ErrorKind::PermissionDenied {
         return Some("only users who may read the port can see when it is opened".to_owned());
     }
-    Some(format!("its openings cannot be watched: {}", text_of(error)?))
+    Some(format!("its openings cannot be watched: {}", system_words(error)?))
 }
 
 /// None: not worth reporting.
@@ -193,12 +193,8 @@ fn why_not_duplicated(why: &NoDuplicate) -> Option<String> {
              the kernel forbids it (kernel.yama.ptrace_scope)"
                 .to_owned(),
         ),
-        NoDuplicate::System(error) => text_of(error).map(str::to_owned),
+        NoDuplicate::System(error) => system_words(error).map(str::to_owned),
     }
-}
-
-fn text_of(error: &io::Error) -> Option<&'static str> {
-    error.raw_os_error().map(|number| Errno::from_raw(number).desc())
 }
 
 fn is_pseudo_terminal(node: &Node) -> bool {

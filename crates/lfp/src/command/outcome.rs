@@ -41,8 +41,12 @@ pub(super) mod exit {
 
 /// The system's words for an error, without its number.
 pub(super) fn words_of(error: &io::Error) -> String {
-    let words = error.raw_os_error().map(|number| Errno::from_raw(number).desc().to_owned());
-    words.unwrap_or_else(|| error.to_string())
+    system_words(error).map_or_else(|| error.to_string(), str::to_owned)
+}
+
+/// The same; `None` for an error that is not the system's.
+pub(super) fn system_words(error: &io::Error) -> Option<&'static str> {
+    error.raw_os_error().map(|number| Errno::from_raw(number).desc())
 }
 
 /// Why it was not done.
