@@ -1,5 +1,6 @@
 //! One connection: its session, its unsent replies, and its unread input. Never waits but in [`Connection::wait`], and
-//! does a bounded piece of work at a time. A session under inetd is one of these, on descriptors 0 and 1 (`serve_stdio`); a daemon has many.
+//! does a bounded piece of work at a time. A session under inetd is one of these, on descriptors 0 and 1 (`serve_stdio`);
+//! a daemon has many.
 
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
