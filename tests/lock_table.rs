@@ -144,11 +144,8 @@ fn record_of(machine: &Machine, name: &str) -> PathBuf {
 
 /// Records that are about locks that may be just being taken are not swept.
 fn age_records(machine: &Machine) {
-    let long_ago = rustix::fs::Timespec { tv_sec: 1, tv_nsec: 0 };
-    let times = rustix::fs::Timestamps { last_access: long_ago, last_modification: long_ago };
     for record in record_links(machine) {
-        let flags = rustix::fs::AtFlags::SYMLINK_NOFOLLOW;
-        rustix::fs::utimensat(rustix::fs::CWD, record, &times, flags).unwrap();
+        testbed::make_old(&record).unwrap();
     }
 }
 

@@ -48,8 +48,8 @@ use nix::sys::stat::{Mode, umask};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::{geteuid, setuid};
 use pidlockfile::Pid;
-use rustix::fs::{AtFlags, CWD, FlockOperation, Timespec, Timestamps, utimensat};
-use testbed::{Holder, Lots, peer, pseudo_terminal, run_tests, until};
+use rustix::fs::FlockOperation;
+use testbed::{Holder, Lots, listing, make_old, peer, pseudo_terminal, run_tests, until};
 use ttylock::{DeviceName, Layout, Outcome, Pass, Request, Table};
 
 /// The contested ports. Of these, only the last one exists, so `flock(2)` on a node hardly matters.
@@ -1123,30 +1123,28 @@ fn one_holder_through_all_doors() {
             *told.entry(what.to_owned()).or_default() += times;
         }
     }
-    for what in wanted {
-        assert!(told.contains_key(&what), "never {what}: {told:?}");
-    }
     let complaints: String = [root, &with_state]
         .iter()
         .filter_map(|root| fs::read_to_string(root.join("complaints")).ok())
         .collect();
     let faults = ["double", "lost", "not released"].map(|what| told.get(what));
     assert_eq!(faults, [None; 3], "{complaints}");
+    for what in wanted {
+        assert!(told.contains_key(&what), "never {what}: {told:?}");
+    }
     assert_nothing_is_left(root);
     drop(zombies);
 }
 
 /// Drafts, and records with names that begin so, are older than a lock may take to be made: younger ones are not swept.
 fn a_minute_passes(beginning: &str) {
-    let then = Timespec { tv_sec: 1, tv_nsec: 0 };
-    let times = Timestamps { last_access: then, last_modification: then };
     for entry in
         ["/run/lock", "/run/lfpd"].iter().flat_map(|it| fs::read_dir(it).unwrap().flatten())
     {
         let name = entry.file_name().to_string_lossy().into_owned();
         if name.ends_with(".tmp") || name.starts_with(beginning) && entry.path().is_symlink() {
             // Another process may remove it.
-            let _ = utimensat(CWD, entry.path(), &times, AtFlags::SYMLINK_NOFOLLOW);
+            let _ = make_old(&entry.path());
         }
     }
 }
@@ -1158,15 +1156,11 @@ fn assert_nothing_is_left(root: &Path) {
     a_minute_passes("held.");
     table.keep_open(16);
     program(root, "lfp").args(["--direct", "clean"]).stdout(Stdio::null()).status().unwrap();
-    let left = |dir: &str| -> Vec<String> {
-        let entries = fs::read_dir(dir).unwrap();
-        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
-    };
-    let mut locks = left("/run/lock");
+    let mut locks = listing(Path::new("/run/lock"));
     // UUCP's own.
     locks.retain(|name| !name.starts_with("LTMP."));
     assert!(locks.iter().all(|name| name.ends_with(".tmp")), "{locks:?}");
-    let mut records = left("/run/lfpd");
+    let mut records = listing(Path::new("/run/lfpd"));
     let is_litter = |name: &String| !name.starts_with("gate") && name != "lfpd.sock";
     records.retain(|name| is_litter(name) && !name.ends_with(".tmp"));
     assert_eq!(records, [""; 0]);

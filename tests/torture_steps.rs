@@ -34,8 +34,7 @@ use nix::sys::ptrace;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use pidlockfile::Pid;
 use pidlockfile::process::lives;
-use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
-use testbed::{GONE, Holder, LIMIT, Lots, listing, run_tests, until};
+use testbed::{GONE, Holder, LIMIT, Lots, listing, make_old, run_tests, until};
 use ttylock::{
     Answer, Backoff, Cause, DeviceName, Dialect, Layout, Outcome, Pass, Request, Stop, Table,
 };
@@ -793,12 +792,9 @@ impl Machine {
 
     /// What lies in the directories is older than a lock may take to be made.
     fn a_minute_passes(&self) {
-        let then = Timespec { tv_sec: 1, tv_nsec: 0 };
-        let times = Timestamps { last_access: then, last_modification: then };
         for directory in ["lock", "state"] {
             for name in listing(&self.path(directory)) {
-                let path = self.path(directory).join(name);
-                utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW).unwrap();
+                make_old(&self.path(directory).join(name)).unwrap();
             }
         }
     }

@@ -1,7 +1,10 @@
 //! Directories of one test's own on this machine, and `lfpd` with options that lead there.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+
+use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
 
 use crate::programs::program;
 use crate::until::{LIMIT, until};
@@ -75,6 +78,16 @@ pub fn listing(directory: &Path) -> Vec<String> {
     let mut names: Vec<String> = names.map(|name| name.to_string_lossy().into_owned()).collect();
     names.sort();
     names
+}
+
+/// Makes a file, or a link itself, as if last changed in 1970: what is swept only when it is old is swept then.
+///
+/// # Errors
+/// It is not there any more, or is another user's.
+pub fn make_old(path: &Path) -> io::Result<()> {
+    let then = Timespec { tv_sec: 1, tv_nsec: 0 };
+    let times = Timestamps { last_access: then, last_modification: then };
+    Ok(utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW)?)
 }
 
 /// Waits for a child that ends by itself.

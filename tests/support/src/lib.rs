@@ -45,7 +45,7 @@ pub use client::Client;
 pub use console::{Console, can_open};
 pub use corpus::corpus;
 pub use daemon::{CLOSING, Daemon, Holder, flock_is_held, many_descriptors, own, pause};
-pub use ground::{Ground, ended, listing};
+pub use ground::{Ground, ended, listing, make_old};
 pub use harness::run_tests;
 pub use lots::Lots;
 pub use network::{connect_in, connect_to, in_network, network};
