@@ -9,14 +9,6 @@ use testbed::dflockd::{fence, until};
 /// A token that no server has given.
 const STRANGE: &str = "000000000000000f00000000000000a0";
 
-/// A server with its locks in memory (or in etcd, as the environment says), or in a directory.
-fn start(is_kept: bool, arguments: &[&str]) -> (Site, tempfile::TempDir) {
-    let dir = tempfile::tempdir().unwrap();
-    let kept = ["--state-dir", dir.path().to_str().unwrap()];
-    let kept = if is_kept { &kept[..] } else { &[] };
-    (Site::start(&[kept, arguments].concat()), dir)
-}
-
 fn is(answer: &Answer, status: u16, body: &Value) {
     assert_eq!((answer.status, &answer.json()), (status, body), "{}", answer.text());
 }
@@ -32,11 +24,9 @@ fn is_empty(answer: &Answer) {
     assert_eq!(answer.header("content-type"), None);
 }
 
-#[rstest]
-#[case::memory(false)]
-#[case::state_dir(true)]
-fn a_lock_is_taken_renewed_and_released(#[case] is_kept: bool) {
-    let (site, _dir) = start(is_kept, &["--default-lease-ttl", "40"]);
+#[test]
+fn a_lock_is_taken_renewed_and_released() {
+    let site = Site::start(&["--default-lease-ttl", "40"]);
     let [holder, other] = [site.session(), site.session()];
     let taken = holder.post("/v1/locks/deploy", &json!({"acquire_timeout_s": 10}));
     let token = token(&taken);
@@ -63,11 +53,9 @@ fn a_lock_is_taken_renewed_and_released(#[case] is_kept: bool) {
     assert!(fence(&next) > fence(&token));
 }
 
-#[rstest]
-#[case::memory(false)]
-#[case::state_dir(true)]
-fn a_semaphore_has_its_slots(#[case] is_kept: bool) {
-    let (site, _dir) = start(is_kept, &[]);
+#[test]
+fn a_semaphore_has_its_slots() {
+    let site = Site::start(&[]);
     let session = site.session();
     let path = "/v1/semaphores/pool";
     let take = |limit: u64, timeout: u64| {
@@ -100,11 +88,9 @@ fn a_semaphore_has_its_slots(#[case] is_kept: bool) {
     assert_eq!(session.post("/v1/semaphores/one", &one).json()["slot"], 0);
 }
 
-#[rstest]
-#[case::memory(false)]
-#[case::state_dir(true)]
-fn a_place_in_the_line_is_kept_between_two_requests(#[case] is_kept: bool) {
-    let (site, _dir) = start(is_kept, &[]);
+#[test]
+fn a_place_in_the_line_is_kept_between_two_requests() {
+    let site = Site::start(&[]);
     let [first, second] = [site.session(), site.session()];
     let enqueue = |session: &crate::site::Session<'_>| {
         session.post("/v1/locks/k/enqueue", &json!({"lease_ttl_s": 50}))
@@ -346,11 +332,9 @@ fn bodies_are_bounded(#[case] length: usize, #[case] want: u16) {
 }
 
 /// One `curl` in a cron line: a hold that belongs to no connection.
-#[rstest]
-#[case::memory(false)]
-#[case::state_dir(true)]
-fn a_hold_without_a_session(#[case] is_kept: bool) {
-    let (site, _dir) = start(is_kept, &[]);
+#[test]
+fn a_hold_without_a_session() {
+    let site = Site::start(&[]);
     let take = |body: &str| site.post("/v1/locks/nightly?session=none", "", body);
     let held = token(&take(r#"{"acquire_timeout_s":0,"lease_ttl_s":600}"#));
     is(&take(r#"{"acquire_timeout_s":0}"#), 200, &json!({"status": "timeout"}));

@@ -1,5 +1,6 @@
 //! The HTTP side of the real `dflockd`: every path, numbers, rights, hostile clients, the page in a real browser, and
-//! what is installed for others to read. With `DFLOCKD_TEST_STORE=etcd` in the environment, locks are kept there.
+//! what is installed for others to read. With `DFLOCKD_TEST_STORE=etcd` in the environment, locks are kept there; with
+//! `DFLOCKD_TEST_STORE=state-dir`, in a directory.
 
 #![expect(
     clippy::unwrap_used,

@@ -11,12 +11,14 @@ use crate::many_descriptors;
 use crate::tcp::TcpSocket;
 use crate::until::comes;
 use nix::sys::signal::Signal;
+use std::cell::RefCell;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
+use tempfile::TempDir;
 
 /// What keeps the locks of the program under test.
 #[derive(Default)]
@@ -25,14 +27,46 @@ pub struct Store {
     pub environment: Vec<(&'static str, String)>,
 }
 
-/// Whether the tests of this run are to keep their locks in etcd, as `DFLOCKD_TEST_STORE` in the environment says.
-pub fn is_on_etcd() -> bool {
-    std::env::var_os("DFLOCKD_TEST_STORE").is_some_and(|store| !store.is_empty())
+/// Where the tests of this run keep their locks, as `DFLOCKD_TEST_STORE` in the environment says.
+enum Place {
+    Memory,
+    /// `state-dir`
+    Directory,
+    /// `etcd`
+    Etcd,
 }
 
-/// The store of this run: one of its own in memory, or a service of its own on three members that all tests share.
+fn place() -> Place {
+    match std::env::var("DFLOCKD_TEST_STORE").as_deref() {
+        Ok("etcd") => Place::Etcd,
+        Ok("state-dir") => Place::Directory,
+        Ok("") | Err(_) => Place::Memory,
+        Ok(other) => panic!("DFLOCKD_TEST_STORE is {other:?}, neither etcd nor state-dir"),
+    }
+}
+
+/// Whether the tests of this run are to keep their locks in etcd.
+pub fn is_on_etcd() -> bool {
+    matches!(place(), Place::Etcd)
+}
+
+/// The store of this run: one of its own in memory or in a directory, or a service of its own on three members that all
+/// tests share.
 pub fn store() -> Store {
-    if is_on_etcd() { etcd::shared() } else { Store::default() }
+    match place() {
+        Place::Memory => Store::default(),
+        Place::Directory => Store { environment: vec![("DFLOCKD_STATE_DIR", state_directory())] },
+        Place::Etcd => etcd::shared(),
+    }
+}
+
+/// A directory of its own, which is removed when the test has ended: each test has a thread.
+fn state_directory() -> String {
+    thread_local!(static OF_THIS_TEST: RefCell<Vec<TempDir>> = const { RefCell::new(Vec::new()) });
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().to_str().unwrap().to_owned();
+    OF_THIS_TEST.with_borrow_mut(|all| all.push(directory));
+    path
 }
 
 #[derive(Default)]
