@@ -41,7 +41,7 @@ pub use device::links::Links;
 pub use device::model::{Access, Node, Numbers, ResolveError, ResolvedDevice, has_serial_driver};
 pub use device::name::{DeviceName, NotADevice};
 pub use device::node::follow;
-pub use device::udev::links as udev_links;
+pub use device::udev::udev_links;
 pub use dialects::Dialect;
 pub use dialects::content::{Content, READ_LIMIT, Unreadable};
 pub use dialects::forms::{BEGINNING, SLASH_SIGNS};

@@ -15,7 +15,7 @@ const VISIBLE: [&str; 4] = ["", "pub ", "pub(crate) ", "pub(super) "];
 const SYSTEMS: [&str; 6] = ["elsewhere", "inotify", "linux", "posix", "unix", "windows"];
 
 /// Pairs with a reason: the crate's directory, and the name.
-const KNOWN: [(&str, &str); 13] = [
+const KNOWN: [(&str, &str); 8] = [
     // The same client, for programs without a runtime; its users name one or the other module.
     ("crates/dflock", "Claim"),
     ("crates/dflock", "Claims"),
@@ -26,12 +26,6 @@ const KNOWN: [(&str, &str); 13] = [
     ("crates/dflock", "Watch"),
     // The engine's, and that of the text, in the public module `wire`.
     ("crates/leases", "Request"),
-    // Private to two files that do not know each other, and not renamed yet.
-    ("crates/ttylock", "Event"),
-    ("crates/ttylock", "Held"),
-    ("crates/ttylock", "Place"),
-    ("crates/ttylock", "Source"),
-    ("crates/ttylock", "User"),
 ];
 
 /// Types that have the name of another type of their crate. Those behind an attribute `cfg` do not count.

@@ -13,13 +13,13 @@ use super::node::Numbers;
 
 /// As much of a database entry as is read, in bytes, and as many links as are believed.
 const ENTRY_BYTES: u64 = 64 * 1024;
-const LINKS: usize = 16;
+const LINKS_OF_AN_ENTRY: usize = 16;
 
 /// The links to a character device, as names below `/dev`. `None` if udev does not know the device.
 ///
 /// # Errors
 /// An error of the system, if there is an entry that cannot be read now: its content is unknown.
-pub fn links(database: &Path, device: Numbers) -> io::Result<Option<Vec<String>>> {
+pub fn udev_links(database: &Path, device: Numbers) -> io::Result<Option<Vec<String>>> {
     let entry = database.join(format!("c{}:{}", device.major, device.minor));
     let mut text = Vec::new();
     match File::open(entry).and_then(|file| file.take(ENTRY_BYTES).read_to_end(&mut text)) {
@@ -37,7 +37,7 @@ pub(super) fn absent<T>(error: io::Error) -> io::Result<Option<T>> {
 fn links_in(entry: &str) -> Vec<String> {
     let names = entry.lines().filter_map(|line| line.strip_prefix("S:"));
     let checked = names.filter_map(|name| DeviceName::parse(name.as_bytes()).ok());
-    checked.map(|name| name.as_str().to_owned()).take(LINKS).collect()
+    checked.map(|name| name.as_str().to_owned()).take(LINKS_OF_AN_ENTRY).collect()
 }
 
 #[cfg(test)]
@@ -58,12 +58,12 @@ mod tests {
     #[test]
     fn links_are_bounded() {
         let entry: String = (0..100).map(|number| format!("S:link{number}\n")).collect();
-        assert_eq!(links_in(&entry).len(), LINKS);
+        assert_eq!(links_in(&entry).len(), LINKS_OF_AN_ENTRY);
     }
 
     #[test]
     fn without_udev_there_are_none() {
-        let none = links(Path::new("/nonexistent"), Numbers { major: 188, minor: 0 });
+        let none = udev_links(Path::new("/nonexistent"), Numbers { major: 188, minor: 0 });
         assert_eq!(none.unwrap(), None);
     }
 
@@ -72,6 +72,6 @@ mod tests {
     fn an_entry_that_cannot_be_read_is_not_taken_for_none() {
         let database = tempfile::tempdir().unwrap();
         std::fs::create_dir(database.path().join("c188:0")).unwrap();
-        assert!(links(database.path(), Numbers { major: 188, minor: 0 }).is_err());
+        assert!(udev_links(database.path(), Numbers { major: 188, minor: 0 }).is_err());
     }
 }

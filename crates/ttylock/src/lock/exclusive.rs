@@ -225,7 +225,7 @@ impl From<io::Error> for NoDuplicate {
 }
 
 /// A user; an unknown one counts as one user.
-type User = Option<u32>;
+type ProcessUser = Option<u32>;
 
 /// How duplicates are closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -239,7 +239,7 @@ pub enum Closing {
 }
 
 /// The number of duplicates that are being closed, for each user.
-static UNDERWAY: Mutex<BTreeMap<User, usize>> = Mutex::new(BTreeMap::new());
+static UNDERWAY: Mutex<BTreeMap<ProcessUser, usize>> = Mutex::new(BTreeMap::new());
 
 impl Closing {
     /// Whether another duplicate can be closed in this way: no user's closings delay those of other users.
@@ -268,7 +268,7 @@ impl Closing {
     }
 }
 
-fn count(user: User, change: isize) {
+fn count(user: ProcessUser, change: isize) {
     let mut underway = UNDERWAY.lock().unwrap_or_else(PoisonError::into_inner);
     let left = underway.get(&user).copied().unwrap_or_default().saturating_add_signed(change);
     if left == 0 {

@@ -19,7 +19,7 @@ use pidlockfile::{Identity, Judged, Name, Pid, Published};
 #[derive(Debug, Default)]
 pub(super) struct FlockGuards {
     kept: Kept,
-    files: BTreeMap<Identity, Held>,
+    files: BTreeMap<Identity, GuardedFile>,
 }
 
 /// Which files are kept.
@@ -36,7 +36,7 @@ pub(super) enum Kept {
 
 /// One file. We have `flock(2)` on it as long as it is open.
 #[derive(Debug)]
-struct Held {
+struct GuardedFile {
     who: ProcessIdentity,
     names: Vec<Name>,
     published: Published,
@@ -75,7 +75,7 @@ impl FlockGuards {
         let is_wanted = who.start != Start::Nobody && (has_room || takes_place);
         // If another process holds it already, it is breaking or reading the file, and the guard is not needed.
         if is_wanted && published.try_hold().is_ok_and(|it| it) {
-            self.files.insert(file, Held { who: who.clone(), names, published });
+            self.files.insert(file, GuardedFile { who: who.clone(), names, published });
         } else {
             published.close();
         }

@@ -96,12 +96,12 @@ impl fmt::Display for Shortage {
 }
 
 /// The file of a lock: its file system's major and minor number, and its inode.
-type Place = (u64, u64, u64);
+type FileNumbers = (u64, u64, u64);
 
 /// The locks of the list by `flock(2)` and `fcntl(2)`, each once, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Listing {
-    pub(super) locks: Vec<(Place, FlockHolder)>,
+    pub(super) locks: Vec<(FileNumbers, FlockHolder)>,
     pub(super) completeness: Completeness,
 }
 
@@ -134,7 +134,7 @@ impl Listing {
 /// `1: FLOCK  ADVISORY  WRITE 1234 00:05:1234 0 EOF`. After the pid come major and minor number in hexadecimal and the
 /// inode in decimal. `POSIX` is a lock by `fcntl(2)`; `OFDLCK` is one of an open file description, and has no pid. A line
 /// with `->` is a process that waits for a lock. Leases are none.
-fn lock_in(line: &str) -> Option<(Place, FlockHolder)> {
+fn lock_in(line: &str) -> Option<(FileNumbers, FlockHolder)> {
     let mut words = line.split_ascii_whitespace().skip(1);
     let kind = words.next().filter(|kind| ["FLOCK", "POSIX", "OFDLCK"].contains(kind))?;
     let (way, pid) = (words.nth(1)?, words.next()?);
@@ -410,7 +410,7 @@ mod tests {
 
     const HELD: &str = "FLOCK  ADVISORY  WRITE 4711 00:16:88 0 EOF";
 
-    fn held() -> (Place, FlockHolder) {
+    fn held() -> (FileNumbers, FlockHolder) {
         ((0, 0x16, 88), FlockHolder::Process(Pid::new(4711).unwrap()))
     }
 

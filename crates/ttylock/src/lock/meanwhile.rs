@@ -21,10 +21,10 @@ pub(crate) enum Before {
     End,
 }
 
-type Event = Box<dyn FnOnce()>;
+type Happening = Box<dyn FnOnce()>;
 
 thread_local! {
-    static EVENTS: RefCell<Vec<(Before, Event)>> = RefCell::default();
+    static EVENTS: RefCell<Vec<(Before, Happening)>> = RefCell::default();
 }
 
 /// This happens when the calling thread comes to that step next, instead of what was set before.
@@ -40,7 +40,7 @@ pub(crate) fn comes(before: Before) {
     }
 }
 
-fn take(before: Before) -> Option<Event> {
+fn take(before: Before) -> Option<Happening> {
     EVENTS.with_borrow_mut(|events| {
         let place = events.iter().position(|(at, _)| *at == before)?;
         Some(events.remove(place).1)

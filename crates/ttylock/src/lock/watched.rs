@@ -22,13 +22,13 @@ type User = Option<u32>;
 #[derive(Debug, Default)]
 pub struct Watched {
     limit: usize,
-    holders: BTreeMap<ProcessIdentity, Held>,
+    holders: BTreeMap<ProcessIdentity, HolderFiles>,
     fresh: BTreeSet<ProcessIdentity>,
 }
 
 /// The files of one holder.
 #[derive(Debug, Default)]
-struct Held {
+struct HolderFiles {
     files: BTreeMap<Name, User>,
     /// If it has ended, and another process holds a file of it.
     attempts: Option<Backoff>,
