@@ -130,8 +130,6 @@ mod draft;
 mod errno;
 mod error;
 mod exchange;
-#[cfg(all(unix, feature = "program"))]
-mod file_size;
 mod flocked;
 #[cfg(unix)]
 mod forced;
@@ -144,7 +142,6 @@ mod name;
 mod occupant;
 pub mod process;
 mod shown;
-mod span;
 mod status;
 mod sys;
 mod temporary;
@@ -164,11 +161,11 @@ struct Readme;
 
 pub use age::Age;
 pub use directory::Directory;
+#[cfg(all(unix, feature = "program"))]
+pub use draft::catch_file_size_signal;
 pub use draft::{Durability, NewFile, Published};
 pub use error::{Error, Step};
 pub use exchange::Attempt;
-#[cfg(all(unix, feature = "program"))]
-pub use file_size::catch_file_size_signal;
 #[cfg(feature = "program")]
 pub use flocked::without_children;
 pub use found::{Found, Judged};
@@ -179,8 +176,7 @@ pub use linked::Linked;
 pub use name::Name;
 pub use occupant::Occupant;
 pub use process::Pid;
-pub use shown::{ascii, shown};
-pub use span::span;
+pub use shown::{ascii, shown, span};
 pub use status::{Identity, Obstacle, Status};
 pub use sys::Rename;
 

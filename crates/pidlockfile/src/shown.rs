@@ -1,7 +1,11 @@
-//! Names and paths for people: one line of text, from which the bytes can be had again. Pure.
+//! What all programs show to people in one form: names and paths, as one line of text from which the bytes can be had
+//! again, and lengths of time. Pure.
 
 use std::ffi::OsStr;
 use std::fmt::Write;
+use std::time::Duration;
+
+const DAY_SECS: u64 = 86_400;
 
 /// A name or path as text. What is no text or moves a terminal is escaped as `$'...'` of the shells and
 /// `printf %b` of bash read it: `\xff`, `\n`; a backslash is `\\`. Everything else stays as it is. On Windows a backslash stays one.
@@ -38,14 +42,29 @@ pub fn ascii(character: char) -> char {
     if character == ' ' || character.is_ascii_graphic() { character } else { '?' }
 }
 
-#[cfg(all(test, unix))]
+/// A length of time in its two largest units: `5s`, `3m20s`, `2h05m`, `4d07h`.
+#[must_use]
+pub fn span(time: Duration) -> String {
+    let seconds = time.as_secs();
+    let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / DAY_SECS);
+    match (days, hours, minutes) {
+        (0, 0, 0) => format!("{seconds}s"),
+        (0, 0, _) => format!("{minutes}m{:02}s", seconds % 60),
+        (0, _, _) => format!("{hours}h{:02}m", minutes % 60),
+        (_, _, _) => format!("{days}d{:02}h", hours % 24),
+    }
+}
+
+#[cfg(test)]
 mod tests {
+    #[cfg(unix)]
     use std::os::unix::ffi::OsStrExt;
 
     use rstest::rstest;
 
     use super::*;
 
+    #[cfg(unix)]
     #[rstest]
     #[case::text("a b.é部🦀".as_bytes(), "a b.é部🦀")]
     #[case::empty(b"", "")]
@@ -62,5 +81,18 @@ mod tests {
     fn text_from_outside_is_printable_ascii() {
         let line: String = "a ~\t\u{7f}\u{1b}é\n".chars().map(ascii).collect();
         assert_eq!(line, "a ~?????");
+    }
+
+    #[rstest]
+    #[case(0, "0s")]
+    #[case(59, "59s")]
+    #[case(60, "1m00s")]
+    #[case(3599, "59m59s")]
+    #[case(3600, "1h00m")]
+    #[case(86_399, "23h59m")]
+    #[case(86_400, "1d00h")]
+    #[case(9_000_000, "104d04h")]
+    fn ages_are_written_in_two_units(#[case] seconds: u64, #[case] text: &str) {
+        assert_eq!(span(Duration::from_secs(seconds)), text);
     }
 }

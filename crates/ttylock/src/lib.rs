@@ -35,13 +35,11 @@ mod lock;
 pub mod subordinate;
 mod sys;
 pub mod tcp;
-pub mod thread;
 
-pub use device::links::Links;
-pub use device::model::{Access, Node, Numbers, ResolveError, ResolvedDevice, has_serial_driver};
 pub use device::name::{DeviceName, NotADevice};
 pub use device::node::follow;
-pub use device::udev::udev_links;
+pub use device::other_names::{Links, udev_links};
+pub use device::{Access, Node, Numbers, ResolveError, ResolvedDevice, has_serial_driver};
 pub use dialects::Dialect;
 pub use dialects::content::{Content, READ_LIMIT, Unreadable};
 pub use dialects::forms::{BEGINNING, SLASH_SIGNS};
@@ -64,6 +62,23 @@ pub use lock::{Answer, Cause, Event, Outcome, Pass, Request, Stop, Weight};
 pub use pidlockfile::Pid;
 #[cfg(target_os = "linux")]
 pub use sys::peer_groups;
+
+/// Threads of a daemon.
+pub mod thread {
+    use std::io;
+    use std::thread::{Builder, JoinHandle};
+
+    /// Bytes of a thread's stack: nothing that a daemon has a thread for goes deep.
+    const STACK: usize = 256 << 10;
+
+    /// Starts a thread with a small stack.
+    ///
+    /// # Errors
+    /// The system's, if no thread can be started.
+    pub fn start(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
+        Builder::new().name(name.to_owned()).stack_size(STACK).spawn(work)
+    }
+}
 
 /// What tests of other crates need.
 #[doc(hidden)]

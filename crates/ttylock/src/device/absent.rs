@@ -6,9 +6,9 @@
 
 use std::path::{Path, PathBuf};
 
-use super::links::BY_UDEV;
 use super::name::DeviceName;
 use super::node::{Access, ResolvedDevice, follow};
+use super::other_names::BY_UDEV;
 use crate::dialects::Dialect;
 use crate::dialects::forms::NamedDevice;
 use crate::lock::names::{lock_names, named_by};

@@ -8,7 +8,7 @@ use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::FileType;
 
-pub(crate) use super::model::{Access, Node, Numbers, ResolveError, ResolvedDevice};
+pub(crate) use super::{Access, Node, Numbers, ResolveError, ResolvedDevice};
 
 use super::name::DeviceName;
 use crate::limits::LINK_PARTS;

@@ -1,6 +1,6 @@
 //! The forms of lock-file names: for each form, the way from a device to the name, and back. Pure.
 
-use crate::device::model::Numbers;
+use crate::device::Numbers;
 
 /// The beginning of a lock file's name (FHS 3.0, section 5.9).
 pub const BEGINNING: &str = "LCK..";

@@ -7,9 +7,9 @@ use std::time::Duration;
 use pidlockfile::Pid;
 
 use super::*;
-use crate::device::model::{Numbers, ResolvedDevice};
 use crate::device::name::DeviceName;
 use crate::device::node::{Node, follow};
+use crate::device::{Numbers, ResolvedDevice};
 use crate::lock::names::{device_of, is_lock_file, lock_names};
 use crate::lock::{Outcome, Request};
 use crate::test_processes::{Sleeper, no_process};

@@ -3,7 +3,7 @@
 
 use pidlockfile::Name;
 
-use crate::device::model::{Node, Numbers, ResolvedDevice};
+use crate::device::{Node, Numbers, ResolvedDevice};
 use crate::dialects::Dialect;
 use crate::dialects::forms::{self, NameForm, NamedDevice, Spelling, base};
 use crate::limits::{NAME_BYTES_OF_A_LOCK, NAMES_OF_A_LOCK};

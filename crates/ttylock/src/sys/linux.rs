@@ -19,7 +19,7 @@ use rustix::process::{PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 use rustix::thread::{CapabilitySet, capabilities};
 
 use super::{Seen, look_plainly};
-use crate::device::model::Numbers;
+use crate::device::Numbers;
 
 /// The flag for opening a directory that need not be listed.
 pub(crate) const HANDLE: OFlag = OFlag::O_PATH;

@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 
 use rustix::fs::FileType;
 
-use crate::device::model::Numbers;
+use crate::device::Numbers;
 
 #[cfg(target_os = "linux")]
 mod linux;

@@ -11,7 +11,7 @@ use nix::sys::stat::Mode;
 use pidlockfile::{Pid, Status};
 
 use super::{Seen, look_plainly};
-use crate::device::model::Numbers;
+use crate::device::Numbers;
 
 /// The flag for opening a directory: these systems also require the right to list it.
 pub(crate) const HANDLE: OFlag = OFlag::O_RDONLY;

@@ -4,11 +4,10 @@ use pidlockfile::Name;
 
 use super::Stop;
 use super::state::State;
-use crate::device::links::Links;
+use crate::device::absent;
 use crate::device::name::DeviceName;
 use crate::device::node::{ResolveError, ResolvedDevice, follow};
-use crate::device::udev::udev_links;
-use crate::device::{absent, links, sysfs};
+use crate::device::other_names::{Links, kernel_name, made_by_udev, udev_links};
 use crate::layout::Layout;
 use crate::lock::Weight;
 use crate::lock::names::{LockNames, lock_names};
@@ -104,11 +103,11 @@ fn try_to_add_links(layout: &Layout, resolved: &mut ResolvedDevice) -> std::io::
         resolved.add_links(links);
     }
     let Some(device) = resolved.node.and_then(|node| node.device) else { return Ok(()) };
-    resolved.kernel_name = sysfs::kernel_name(device)?;
+    resolved.kernel_name = kernel_name(device)?;
     match udev_links(&layout.udev_dir, device)? {
         Some(links) => resolved.add_links(links),
         None if layout.udev_dir.exists() => {}
-        None => resolved.add_links(links::made_by_udev(dev_dir, resolved)?),
+        None => resolved.add_links(made_by_udev(dev_dir, resolved)?),
     }
     Ok(())
 }

@@ -1,8 +1,33 @@
-//! The answer of the lock table to one request.
+//! The locks of one device: their files, their contents, taking and releasing them, and the answer to a request.
+//!
+//! `names` turns a device into the file names of every dialect, and only `table` combines them with the disk.
+
+pub(crate) mod backoff;
+pub(crate) mod directories;
+pub(crate) mod exclusive;
+pub(crate) mod flock;
+mod flock_guards;
+mod holder;
+pub(crate) mod holder_records;
+pub(crate) mod holders;
+#[cfg(target_os = "linux")]
+pub(crate) mod kernel_buffer;
+mod kernel_list;
+mod list_thread;
+#[cfg(test)]
+mod meanwhile;
+mod model;
+pub(crate) mod names;
+mod open;
+pub(crate) mod out_of_sight;
+#[cfg(target_os = "linux")]
+pub(crate) mod port_watch;
+pub(crate) mod table;
+pub(crate) mod watched;
+
+pub use model::{Cause, Event, Outcome, Pass, Request, Weight};
 
 use pidlockfile::process::ProcessIdentity;
-
-use super::model::{Cause, Event, Outcome};
 
 /// The answer to one LOCK, UNLOCK or PASS.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,4 +1,9 @@
-//! A resolved device as a value: its names, its node, its numbers. Pure.
+//! A device as a value: its names, its node, its numbers. Below are its name, its node, and its other names. Pure.
+
+pub(crate) mod absent;
+pub(crate) mod name;
+pub(crate) mod node;
+pub(crate) mod other_names;
 
 /// A device name followed to its end.
 ///
