@@ -40,7 +40,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use nix::fcntl::{Flock, FlockArg, OFlag};
+use nix::fcntl::{FcntlArg, Flock, FlockArg, OFlag, fcntl};
+use nix::libc;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::{Signal, kill};
@@ -49,7 +50,9 @@ use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::{geteuid, setuid};
 use pidlockfile::Pid;
 use rustix::fs::FlockOperation;
-use testbed::{Holder, Lots, listing, make_old, peer, pseudo_terminal, run_tests, until};
+use testbed::{
+    Holder, LIMIT, Lots, comes, listing, make_old, peer, pseudo_terminal, run_tests, until,
+};
 use ttylock::{DeviceName, Layout, Outcome, Pass, Request, Table};
 
 /// The contested ports. Of these, only the last one exists, so `flock(2)` on a node hardly matters.
@@ -177,12 +180,16 @@ fn main() {
                 _ => (&DOORS_INSIDE, 0..PORTS_INSIDE),
             };
             let daemon = (what == "lock").then(|| start_daemon(SECOND_SOCKET, 0));
+            File::create(Path::new(root).join(format!("begun-{what}"))).unwrap();
             let zombies = keep_takers(Path::new(root), doors, FIRST_INSIDE, |lots| {
                 if lots.below(8) == 0 {
                     // The next processes have numbers that others had a moment ago.
                     let _ = fs::write("/proc/sys/kernel/ns_last_pid", "2");
                 }
             });
+            // From here on, the lock directory is cleared as if nobody used it. In here, a lock of the outside looks dead
+            // without a record or `flock(2)`.
+            wait_for(&Path::new(root).join("over"));
             // Nobody else removes the records of the killed.
             let mut table = assert_all_is_free(ports);
             a_minute_passes(&format!("held.{}.", fs::metadata("/run/lock").unwrap().dev()));
@@ -292,6 +299,10 @@ struct Taker {
     children: Vec<Child>,
 }
 
+fn exclusive(root: &Path, port: &str) -> PathBuf {
+    root.join(format!("exclusive-{port}"))
+}
+
 /// What only one holder of a port can have at a time.
 struct Witnesses {
     _flock: Flock<File>,
@@ -303,7 +314,7 @@ struct Witnesses {
 impl Witnesses {
     /// None while a living process has them.
     fn of(root: &Path, port: &str) -> Option<Self> {
-        let exclusive = root.join(format!("exclusive-{port}"));
+        let exclusive = exclusive(root, port);
         let flock = || {
             let file = File::create(root.join(format!("witness-{port}"))).unwrap();
             match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
@@ -331,10 +342,13 @@ impl Witnesses {
     }
 }
 
-/// Whether somebody has a record lock on the file.
+/// Whether somebody has a record lock on the file. It is not taken for a moment, either.
 fn is_of_the_living(exclusive: &Path) -> bool {
     let Ok(there) = OpenOptions::new().write(true).open(exclusive) else { return false };
-    rustix::fs::fcntl_lock(&there, FlockOperation::NonBlockingLockExclusive).is_err()
+    let [l_type, l_whence] = [libc::F_WRLCK, libc::SEEK_SET].map(|it| it.try_into().unwrap());
+    let mut lock = libc::flock { l_type, l_whence, l_start: 0, l_len: 0, l_pid: 0 };
+    fcntl(&there, FcntlArg::F_GETLK(&mut lock)).unwrap();
+    i32::from(lock.l_type) != libc::F_UNLCK
 }
 
 impl Drop for Witnesses {
@@ -817,12 +831,22 @@ mod foreign {
     }
 }
 
+/// Another part of this program says so by this file.
+fn wait_for(file: &Path) {
+    assert!(
+        until(10 * LIMIT, || file.exists().then_some(())).is_some(),
+        "never: {}",
+        file.display()
+    );
+}
+
+/// It has looked at all locks when it greets.
 fn start_daemon(socket: &str, user: u32) -> Holder {
     let mut command = Command::new(env!("CARGO_BIN_EXE_lfpd"));
     command.arg("--listen").arg(format!("unix:{socket}")).uid(user).gid(user);
     let daemon = Holder::of(command.stderr(Stdio::null()));
-    let up = until(Duration::from_secs(60), || UnixStream::connect(socket).ok());
-    assert!(up.is_some(), "no daemon");
+    let greeting = || next_line(&mut BufReader::new(UnixStream::connect(socket).ok()?));
+    assert!(until(Duration::from_secs(60), greeting).is_some(), "no daemon");
     daemon
 }
 
@@ -1056,6 +1080,8 @@ fn one_holder_through_all_doors() {
         inside(root, "lock", &format!("{}; {}", empty("/run/lfpd"), empty("/run/second"))),
         inside(&with_state, "state", &empty("/run/lock")),
     ];
+    // A daemon that begins in a container takes locks of the outside without `flock(2)` for dead.
+    wait_for(&root.join("begun-lock"));
     let flocker = |seed: u64| {
         let mut command = Command::new(&own);
         command.arg("--flocker").arg(root).arg(seed.to_string()).spawn().unwrap()
@@ -1098,6 +1124,12 @@ fn one_holder_through_all_doors() {
             File::create(with_state.join("stop")).unwrap();
         }
     });
+    // Receivers of killed takers may still have a lock.
+    let is_held = |port| is_of_the_living(&exclusive(root, &port_of(port)));
+    assert!(comes(|| !(0..=WITH_CONTAINER).any(is_held)), "somebody has a lock without an end");
+    for root in [root, &with_state] {
+        File::create(root.join("over")).unwrap();
+    }
     // Those who were killed out here last are known to be dead here alone, and nobody else asks any more.
     let cleared = until(Duration::from_secs(600), || {
         program(root, "lfp")
