@@ -1,10 +1,26 @@
-//! The options as data: one table for the command line, the environment, `--help` and the manual page; and those of the
-//! record in etcd, whose files are read when the server connects. The syntax is that of Go's flag package, which the
-//! reference uses and scripts rely on. Arguments in, raw values out.
+//! The options as data: one table for the command line, the environment, `--help` and the manual page. The syntax
+//! is that of Go's flag package, which the reference uses and scripts rely on. Arguments in, raw values out.
 
-use leases_etcd::{EtcdOptions, EtcdTls, EtcdUser};
+/// Why there is no [`Config`](super::Config).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ConfigError {
+    /// The command line cannot be read.
+    Usage(String),
+    /// A value is invalid.
+    Value(String),
+    /// The configuration may be right, but another program has the place.
+    InUse(String),
+}
 
-use super::{ConfigError, Values, wrong};
+impl std::fmt::Display for ConfigError {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Usage(text) | Self::Value(text) | Self::InUse(text) => out.write_str(text),
+        }
+    }
+}
+
+impl std::error::Error for ConfigError {}
 
 /// The kind of value that an option takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -281,68 +297,4 @@ fn wrap(words: &str, text: &mut String) {
     }
     text.push_str(&line);
     text.push('\n');
-}
-
-impl<E: Fn(&str) -> Option<String>> Values<E> {
-    /// The settings of `--store etcd`; `None` if no other server is to know the locks.
-    pub(super) fn etcd(&self) -> Result<Option<EtcdOptions>, ConfigError> {
-        match self.text(Name::Store).as_str() {
-            "memory" => return Ok(None),
-            "etcd" => {}
-            other => return wrong(format!("--store must be memory or etcd, not {other:?}")),
-        }
-        if !cfg!(feature = "etcd") {
-            return wrong("--store etcd: this program was built without etcd");
-        }
-        let text = self.text(Name::EtcdEndpoints);
-        let words = text.split(',').map(str::trim).filter(|word| !word.is_empty());
-        let endpoints: Vec<String> =
-            words.clone().map(|word| without_scheme(word).to_owned()).collect();
-        if endpoints.is_empty() {
-            return wrong("--etcd-endpoints must name at least one member");
-        }
-        let is_secure = |word: &str| word.starts_with("https://");
-        let tls = self.etcd_tls()?;
-        if tls.is_none() && words.clone().any(is_secure) {
-            return wrong("--etcd-endpoints with https needs --etcd-ca");
-        }
-        let prefix = self.text(Name::EtcdPrefix);
-        if prefix.is_empty() || prefix.len() > MAX_PREFIX_BYTES {
-            return wrong(format!("--etcd-prefix must have 1 to {MAX_PREFIX_BYTES} bytes"));
-        }
-        let mut options = EtcdOptions::default();
-        options.endpoints = endpoints;
-        options.prefix = prefix;
-        options.tls = tls;
-        options.user = self.etcd_user()?;
-        Ok(Some(options))
-    }
-
-    fn etcd_tls(&self) -> Result<Option<EtcdTls>, ConfigError> {
-        let authority = self.path(Name::EtcdCa);
-        let words = "--etcd-cert and --etcd-key must be used together";
-        let identity = self.both(Name::EtcdCert, Name::EtcdKey, words)?;
-        if identity.is_some() && authority.is_none() {
-            return wrong("--etcd-cert needs --etcd-ca");
-        }
-        let mut tls = authority.map(EtcdTls::new);
-        if let Some(tls) = &mut tls {
-            tls.identity = identity;
-        }
-        Ok(tls)
-    }
-
-    fn etcd_user(&self) -> Result<Option<EtcdUser>, ConfigError> {
-        let words = "--etcd-user and --etcd-password-file must be used together";
-        let user = self.both(Name::EtcdUser, Name::EtcdPasswordFile, words)?;
-        Ok(user.map(|(_, file)| EtcdUser::new(self.text(Name::EtcdUser), file)))
-    }
-}
-
-/// The longest prefix that all our keys in etcd may have.
-const MAX_PREFIX_BYTES: usize = 256;
-
-fn without_scheme(word: &str) -> &str {
-    let bare = word.strip_prefix("https://").or_else(|| word.strip_prefix("http://"));
-    bare.unwrap_or(word).trim_end_matches('/')
 }
