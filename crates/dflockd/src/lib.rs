@@ -32,7 +32,6 @@ pub mod daemon;
 #[cfg(feature = "http")]
 mod http;
 mod log;
-mod population;
 pub mod server;
 
 #[cfg(test)]

@@ -1,21 +1,34 @@
 //! One request → one answer. Decides nothing about sockets, and keeps only numbers between requests.
+//!
+//! Locks over HTTP: one request of a client → one request to the engine → one answer. A client has a session, which is a
+//! connection to the engine, or asks for a hold that belongs to no connection. A server that does not lead asks the
+//! leader.
 
-use super::gate::{self, Reach};
+use super::gate::{self, Rates, Reach};
 use super::metrics;
 use super::reply::{self, Fault, JSON, ReplyBody, STATUSES};
-use super::request::{self, Found, MAX_BODY_BYTES, Route, SecretNeeded};
+use super::request::{self, Deed, Form, Found, MAX_BODY_BYTES, Route, SecretNeeded, request};
 use super::seats::{Answering, Seats};
-use crate::population::Rates;
+use crate::server::{
+    Denied, Full, PARTIES_PER_TURN, Parting, Readiness, SessionId, Shared, Transport, Visit,
+    of_handshake,
+};
 #[cfg(feature = "etcd")]
-use crate::server::Place;
-use crate::server::{Parting, Readiness, Shared, Transport, of_handshake};
+use crate::server::{Link, Place, open_http};
 use http_body_util::{BodyExt, Limited};
 use hyper::Response;
 use hyper::body::{Body, Bytes};
+#[cfg(feature = "etcd")]
+use hyper::client::conn::http1::handshake;
+use hyper::header::HeaderMap;
+#[cfg(feature = "etcd")]
+use hyper::header::{CONNECTION, EXPECT, HOST, HeaderValue, TRANSFER_ENCODING};
 use hyper::http::StatusCode;
 use hyper::http::request::Parts;
-use leases::{Key, Refusal};
+use leases::wire::tag_of;
+use leases::{Answer, Grant, Key, Progress, Refusal, Sight};
 use std::error::Error;
+use std::fmt::Write as _;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -39,7 +52,7 @@ const COMPLAINT_PAUSE: Duration = Duration::from_secs(10);
 /// The time for the body of a request.
 const BODY_TIME: Duration = Duration::from_secs(10);
 /// The header by which a standby says that it is shutting down.
-pub(super) const DRAINING: &str = "draining";
+const DRAINING: &str = "draining";
 /// The header by which a standby says who has asked it.
 pub(super) const ADDRESS: &str = "client-address";
 
@@ -171,7 +184,7 @@ impl Site {
                     let standby = &self.handle.standby;
                     let _counted = may_part.then(|| standby.passed.one(&self.handle.changed));
                     let caller = (caller, may_part);
-                    return super::leader::ask(link, (head, body), caller, is_draining).await;
+                    return ask_leader(link, (head, body), caller, is_draining).await;
                 }
                 Place::Changing | Place::Nowhere => return Err(Fault::StoreAway),
             }
@@ -332,6 +345,230 @@ fn ready(readiness: Readiness) -> Response<ReplyBody> {
         seconds => format!(",\"grants_in_s\":{seconds}"),
     };
     reply::whole(status, JSON, format!("{{\"status\":\"{word}\"{wait}}}"))
+}
+
+/// The leader's answer to this request, whose right was checked here. It goes over the link, as HTTP/1.1 on a stream of
+/// its own.
+#[cfg(feature = "etcd")]
+async fn ask_leader(
+    link: Link,
+    (head, body): (&Parts, Bytes),
+    (caller, may_part): (&Caller, bool),
+    is_draining: bool,
+) -> Result<Response<ReplyBody>, Fault> {
+    let mut copy = hyper::Request::new(http_body_util::Full::new(body));
+    *copy.method_mut() = head.method.clone();
+    *copy.uri_mut() = head.uri.clone();
+    *copy.headers_mut() = head.headers.clone();
+    let headers = copy.headers_mut();
+    headers.insert(HOST, HeaderValue::from_static("leader"));
+    headers.insert(CONNECTION, HeaderValue::from_static("close"));
+    // The library writes the length of the copy.
+    headers.remove(TRANSFER_ENCODING);
+    headers.remove(EXPECT);
+    headers.remove(DRAINING);
+    headers.remove(ADDRESS);
+    if is_draining {
+        headers.insert(DRAINING, HeaderValue::from_static("1"));
+    }
+    let address = caller.address.and_then(|it| HeaderValue::try_from(it.to_string()).ok());
+    if let Some(address) = address {
+        headers.insert(ADDRESS, address);
+    }
+    let answer = async {
+        let stream = open_http(link).await?;
+        let (mut sender, connection) =
+            handshake(hyper_util::rt::TokioIo::new(stream)).await.ok()?;
+        tokio::spawn(connection);
+        sender.send_request(copy).await.ok()
+    };
+    let mut answer = std::pin::pin!(answer);
+    let answer = std::future::poll_fn(|cx| match answer.as_mut().poll(cx) {
+        Poll::Ready(answer) => Poll::Ready(answer.ok_or(Fault::StoreAway)),
+        // The leader ends what nobody waits for. It learns by itself that this server shuts down.
+        Poll::Pending if !may_part => Poll::Pending,
+        Poll::Pending => caller.poll_parting(cx).map(|_| Err(Fault::ClientCanceled)),
+    });
+    let mut answer = answer.await?;
+    answer.headers_mut().remove(CONNECTION);
+    Ok(answer.map(|body| body.map_err(io::Error::other).boxed_unsync()))
+}
+
+/// The session of a request.
+const SESSION: &str = "x-dflockd-session";
+/// The name of the client, for people.
+const NAME: &str = "x-dflockd-name";
+
+impl From<Denied> for Fault {
+    fn from(denied: Denied) -> Self {
+        match denied {
+            Denied::Gone => Self::SessionGone,
+            Denied::Left => Self::ClientCanceled,
+            Denied::Draining => Self::Refused(Refusal::Draining),
+            Denied::Failed => Self::StoreAway,
+        }
+    }
+}
+
+impl Site {
+    async fn open_session(
+        &self,
+        caller: &Caller,
+        is_draining: bool,
+    ) -> Result<Response<ReplyBody>, Fault> {
+        if is_draining || self.handle.is_draining() {
+            return Err(Fault::Refused(Refusal::Draining));
+        }
+        self.handle.recorded().await?;
+        let opened = self.handle.open_session(caller.address);
+        let id = opened.map_err(|full| match full {
+            Full::All => Fault::MaxSessions,
+            Full::Address => Fault::MaxSessionsPerAddress,
+        })?;
+        let idle = self.handle.settings.http.session_idle.count();
+        let body = format!("{{\"session_id\":\"{id}\",\"idle_timeout_s\":{idle}}}");
+        Ok(reply::whole(StatusCode::OK, JSON, body))
+    }
+
+    async fn end_session(&self, id: &str) -> Result<Response<ReplyBody>, Fault> {
+        let id = SessionId::parse(id.as_bytes()).ok_or(Fault::SessionGone)?;
+        self.handle.end_session(id).then_some(()).ok_or(Fault::SessionGone)?;
+        // What it held is free, whatever happens next.
+        self.handle.recorded().await?;
+        Ok(reply::nothing())
+    }
+
+    fn ping_session(&self, id: &str) -> Result<Response<ReplyBody>, Fault> {
+        let id = SessionId::parse(id.as_bytes()).ok_or(Fault::SessionGone)?;
+        Visit::of(&self.handle, id).ok_or(Fault::SessionGone)?;
+        Ok(reply::nothing())
+    }
+
+    /// Asks the engine for what the request says.
+    async fn ask(
+        &self,
+        (form, deed): (Form, Deed),
+        (head, name, body): (&Parts, &[u8], &[u8]),
+        caller: &Caller,
+        is_draining: bool,
+    ) -> Result<Response<ReplyBody>, Fault> {
+        let key = key(name)?;
+        let (is_alone, is_shared) = request::manner(head.uri.query())?;
+        let form = match form {
+            Form::Lock if is_shared => Form::Shared,
+            Form::Semaphore if is_shared => {
+                return Err(Fault::Invalid("a semaphore cannot be shared"));
+            }
+            Form::Lock | Form::Shared | Form::Semaphore => form,
+        };
+        // As the reference: a client whose session is gone learns that, whatever it has sent.
+        let visit = self.visit(&head.headers, is_alone, deed, caller)?;
+        let request = request(deed, form, key, body)?;
+        let mut poll_peer = |cx: &mut Context<'_>| caller.poll_parting(cx);
+        answer(form, &visit.ask(request, is_draining, &mut poll_peer).await?)
+    }
+
+    /// The connection to the engine by which a request is made.
+    fn visit(
+        &self,
+        headers: &HeaderMap,
+        is_alone: bool,
+        deed: Deed,
+        caller: &Caller,
+    ) -> Result<Visit<'_>, Fault> {
+        let visit = match (headers.get(SESSION), is_alone) {
+            (Some(id), false) => {
+                let id = SessionId::parse(id.as_bytes()).ok_or(Fault::SessionGone)?;
+                Visit::of(&self.handle, id).ok_or(Fault::SessionGone)?
+            }
+            (None, true) if matches!(deed, Deed::Enqueue | Deed::Wait) => {
+                return Err(Fault::Invalid("a place in a line needs a session"));
+            }
+            (None, true) => Visit::alone(&self.handle, caller.address),
+            (None, false) => {
+                return Err(Fault::Invalid("X-Dflockd-Session, or ?session=none, is missing"));
+            }
+            (Some(_), true) => {
+                return Err(Fault::Invalid(
+                    "X-Dflockd-Session and ?session=none exclude each other",
+                ));
+            }
+        };
+        if let Some(name) = headers.get(NAME) {
+            visit.set_name(name.as_bytes());
+        }
+        Ok(visit)
+    }
+
+    /// Who has the key, and who waits; on request, as soon as its holders are others than the client has seen.
+    async fn show_key(
+        &self,
+        (head, name): (&Parts, &[u8]),
+        caller: &Caller,
+    ) -> Result<Response<ReplyBody>, Fault> {
+        let key = key(name)?;
+        let sight = match request::watched(head.uri.query())? {
+            None => self.handle.sight(key),
+            Some((last, timeout)) => {
+                let visit = Visit::alone(&self.handle, caller.address);
+                let mut poll_peer = |cx: &mut Context<'_>| caller.poll_parting(cx);
+                let seen = visit.watch(key, Some(last), timeout, &mut poll_peer).await?;
+                seen.map_err(Fault::Refused)?
+            }
+        };
+        let body = show(&self.handle, key, sight.as_ref()).await;
+        self.handle.recorded().await?;
+        Ok(reply::whole(StatusCode::OK, JSON, body))
+    }
+}
+
+fn key(name: &[u8]) -> Result<Key<'_>, Fault> {
+    Key::new(name).ok_or(Fault::Invalid("a key has 1 to 256 bytes, and no white space"))
+}
+
+/// The tag is that of a moment before the lists are read: what changes meanwhile is told by the next watch.
+async fn show(shared: &Shared, key: Key<'_>, sight: Option<&Sight>) -> String {
+    let mut body = format!("{{\"tag\":\"{:016x}\",", tag_of(sight));
+    if let Some(sight) = sight {
+        // Writing to a String cannot fail.
+        let _ = write!(body, "\"fence\":\"{}\",", sight.fence);
+    }
+    let start = body.len();
+    let mut report = shared.whole_key_report(key);
+    let mut step = || shared.key_piece(&mut report, &mut { PARTIES_PER_TURN }, &mut body);
+    while shared.pace.step(&mut step).await != Progress::Done {}
+    // The brace of the object is there already.
+    body.remove(start);
+    body
+}
+
+/// The answer of the engine as JSON.
+fn answer(form: Form, answer: &Answer) -> Result<Response<ReplyBody>, Fault> {
+    let body = match answer {
+        Answer::Granted(grant) => granted("ok", form, grant),
+        Answer::Acquired(grant) => granted("acquired", form, grant),
+        Answer::Queued => "{\"status\":\"queued\"}".to_owned(),
+        Answer::TimedOut => "{\"status\":\"timeout\"}".to_owned(),
+        Answer::Renewed(ttl) => format!("{{\"remaining_s\":{}}}", ttl.span().count()),
+        Answer::Released => return Ok(reply::nothing()),
+        Answer::Refused(refusal) => return Err(Fault::Refused(*refusal)),
+        // Several locks cannot be asked for here.
+        Answer::All(_) | _ => return Err(Fault::BadRequest),
+    };
+    Ok(reply::whole(StatusCode::OK, JSON, body))
+}
+
+/// A fence is text, because many readers of JSON round numbers of its size.
+fn granted(status: &str, form: Form, grant: &Grant) -> String {
+    let (digits, ttl) = (grant.token.digits(), grant.ttl.span().count());
+    let (token, fence) = (String::from_utf8_lossy(&digits), grant.token.fence());
+    // To the engine, a semaphore with one slot is a lock.
+    let slot = (form == Form::Semaphore).then(|| grant.slot.unwrap_or(0));
+    let slot = slot.map_or_else(String::new, |slot| format!(",\"slot\":{slot}"));
+    format!(
+        "{{\"status\":\"{status}\",\"token\":\"{token}\",\"lease_ttl_s\":{ttl},\
+         \"fence\":\"{fence}\"{slot}}}"
+    )
 }
 
 #[cfg(test)]

@@ -10,8 +10,8 @@ use super::Settings;
 use super::access::Penalties;
 use super::key_json::Seen;
 use super::mint::ServerMint;
-pub(crate) use crate::population::Full;
 use connections::{ClientKind, Connections, WOKEN_PER_TURN, Watchers};
+pub(crate) use connections::{Full, Population};
 use leases::journal::{Failed, Mark};
 use leases::wire::{Fault, tag_of};
 use leases::{

@@ -3,9 +3,8 @@
 use super::connection::serve;
 use super::core::Shared;
 #[cfg(feature = "etcd")]
-use super::link::{place::Place, standby::pass};
-use super::tls::of_handshake;
-use super::transport::{Peer, Transport};
+use super::link::{Place, standby::pass};
+use super::transport::{Peer, Transport, of_handshake};
 use leases::{AutoRelease, ConnId};
 use socket2::{SockRef, TcpKeepalive};
 use std::future::{pending, poll_fn};

@@ -1,11 +1,17 @@
 //! The server: listening sockets, connections, deadlines, authentication, draining.
 //!
 //! `run` needs a tokio runtime with I/O and time. `Shared` is for all other code: signals, HTTP, tests.
+//!
+//! Two tasks run as long as the server. The *driver* is the timer of the engine: it sleeps until the next deadline of a
+//! lease, a wait or a session. A request wakes it only if it brings an earlier deadline, or changes a key that clients
+//! watch.
+//!
+//! The *recorder* drives the journal: one commit or confirmation after another, and one term after another. Requests are
+//! served meanwhile, and their answers wait for it, as [`Commits`](leases::journal::Commits) says.
 
 mod access;
 mod connection;
 mod core;
-mod driver;
 mod key_json;
 #[cfg(feature = "etcd")]
 mod link;
@@ -15,33 +21,38 @@ mod pace;
 mod roster;
 mod settings;
 mod state;
-mod tls;
 mod transport;
 #[cfg(feature = "http")]
 mod visit;
 
 #[cfg(feature = "http")]
 pub(crate) use self::core::PARTIES_PER_TURN;
-pub(crate) use self::core::{Full, Numbers, Readiness, SessionId, Shared, Tallies};
+pub(crate) use self::core::{Full, Numbers, Population, Readiness, SessionId, Shared, Tallies};
 pub(crate) use access::{Access, AuthToken};
 #[cfg(feature = "http")]
 pub(crate) use connection::LONGEST_WATCH;
+use leases::journal::{Call, Failed, Journal, Recovered};
+use leases::{MAX_KEYS, Seconds};
 #[cfg(feature = "etcd")]
-pub(crate) use link::place::{Link, Place, open_http};
+use leases_etcd::{Contact, EtcdJournal};
+#[cfg(feature = "etcd")]
+use link::standby::{follow, give_back};
+#[cfg(feature = "etcd")]
+pub(crate) use link::{Link, Place, open_http};
 pub(crate) use listener::{Listener, address};
 pub(crate) use roster::{Roster, Wanted};
 pub(crate) use settings::{HttpSettings, Settings};
+use state::DiskJournal;
 pub(crate) use state::{StateDir, Synced};
-pub(crate) use tls::{Tls, of_handshake};
-pub(crate) use transport::Transport;
-#[cfg(feature = "http")]
-pub(crate) use visit::{Denied, Parting, Visit};
-
-use leases::Seconds;
+use std::future::poll_fn;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, yield_now};
+use tokio::time::{Instant, timeout, timeout_at};
+pub(crate) use transport::{Tls, Transport, of_handshake};
+#[cfg(feature = "http")]
+pub(crate) use visit::{Denied, Parting, Visit};
 
 /// For the fuzz target.
 #[cfg(fuzzing)]
@@ -55,8 +66,8 @@ pub fn check_state(bytes: &[u8]) {
 /// # Errors
 /// The task that records holds has panicked.
 pub(crate) async fn run(shared: Arc<Shared>, listeners: Vec<Listener>) -> io::Result<()> {
-    let driver = tokio::spawn(driver::drive(Arc::clone(&shared)));
-    let recorder = driver::start_recorder(&shared);
+    let driver = tokio::spawn(drive(Arc::clone(&shared)));
+    let recorder = start_recorder(&shared);
     #[cfg(feature = "etcd")]
     tokio::spawn(link::leader::serve_standbys(Arc::clone(&shared)));
     let accepting: Vec<JoinHandle<()>> = listeners
@@ -97,9 +108,138 @@ async fn leave_in_time(shared: &Shared) {
         return over().await;
     }
     let limit = Duration::from_secs(limit.count());
-    if tokio::time::timeout(limit, over()).await.is_err() {
+    if timeout(limit, over()).await.is_err() {
         tracing::warn!("shutdown timeout reached");
         shared.kick();
         over().await;
     }
 }
+
+/// How often the driver runs if nothing is pending.
+const IDLE: Duration = Duration::from_secs(3600);
+
+/// Runs for as long as the server.
+async fn drive(shared: Arc<Shared>) {
+    let rearmed = Arc::clone(&shared.core().rearmed);
+    loop {
+        let now = shared.now();
+        let next = {
+            let mut core = shared.core();
+            if core.end_idle_sessions(now, shared.settings.auto_release) {
+                shared.changed.notify_one();
+            }
+            core.turn(now)
+        };
+        if next <= now {
+            // More is due than one turn serves: connections get their turn first.
+            yield_now().await;
+            continue;
+        }
+        let idle = Instant::now() + IDLE;
+        let at = shared.instant(next).map_or(idle, |at| Instant::from_std(at).min(idle));
+        let _it_is_time = timeout_at(at, rearmed.notified()).await;
+    }
+}
+
+/// How often a journal whose room has a limit is asked again, and one that several servers share is asked who leads.
+const CHECK: Duration = Duration::from_secs(1);
+
+/// How long the next commit waits for the clients whose changes the last one carried. With ten clients of keys of their
+/// own, this doubles the number of cycles (docs/lock-server.md).
+const GATHER: Duration = Duration::from_millis(1);
+
+/// Starts the task that records holds, if they are recorded.
+fn start_recorder(shared: &Arc<Shared>) -> Option<JoinHandle<()>> {
+    let settings = &shared.settings;
+    let default_lease = settings.caps.default_ttl;
+    #[cfg(feature = "etcd")]
+    if let Some(etcd) = &settings.etcd {
+        let standby = &shared.standby;
+        let (address, is_tls) = (settings.advertise.clone(), settings.tls.is_some());
+        let contact = Contact { address, secret: standby.secret.clone(), is_tls };
+        let journal = EtcdJournal::new(etcd.clone(), default_lease, contact);
+        tokio::spawn(follow(Arc::clone(shared), journal.observer()));
+        return Some(tokio::spawn(record(Arc::clone(shared), journal)));
+    }
+    let journal = DiskJournal::new(settings.state.as_ref()?, default_lease.span())?;
+    Some(tokio::spawn(record(Arc::clone(shared), journal)))
+}
+
+/// Runs until the server has ended its last term.
+async fn record<J: Journal>(shared: Arc<Shared>, mut journal: J) {
+    while let Some(recovered) = load(&shared, &mut journal).await {
+        let now = shared.now();
+        shared.core().begin_term(&recovered, now);
+        #[cfg(feature = "etcd")]
+        shared.standby.set_leading(true);
+        let served = serve_term(&shared, &mut journal).await;
+        #[cfg(feature = "etcd")]
+        shared.standby.set_leading(false);
+        if served.is_err() {
+            tracing::error!(
+                "holds cannot be recorded: all clients are sent away, and no hold is released"
+            );
+            continue;
+        }
+        if J::IS_SHARED {
+            // The last answers come first.
+            yield_now().await;
+            shared.core().end_term();
+        }
+        return journal.end().await;
+    }
+}
+
+/// `None` if the server ends before the term begins.
+async fn load(shared: &Shared, journal: &mut impl Journal) -> Option<Recovered> {
+    tokio::select! {
+        recovered = journal.load() => Some(recovered),
+        () = poll_fn(|cx| shared.core().recording.poll_closing(cx)) => None,
+    }
+}
+
+/// Returns when the server ends.
+async fn serve_term<J: Journal>(shared: &Arc<Shared>, journal: &mut J) -> Result<(), Failed> {
+    loop {
+        let wanted = shared.core().connections.len() + MAX_KEYS;
+        let room = journal.room(wanted);
+        shared.core().set_room(room);
+        let next = poll_fn(|cx| shared.core().recording.poll_call(cx));
+        let is_checked = J::IS_SHARED || room < usize::MAX;
+        let call = if is_checked { timeout(CHECK, next).await } else { Ok(next.await) };
+        let (outcome, records) = match call {
+            Ok(Some(Call::Commit(records))) => (journal.commit(&records).await, records),
+            Ok(Some(Call::Confirm)) => (journal.confirm().await, Vec::new()),
+            Ok(None) => return Ok(()),
+            Err(_) => {
+                // Clients that only wait must not wait at a server that was succeeded.
+                let confirmed = journal.confirm().await;
+                confirmed.inspect_err(|Failed| shared.core().end_term())?;
+                continue;
+            }
+        };
+        let now = shared.now();
+        let told = {
+            let mut core = shared.core();
+            let told = core.recording.told_together(&records);
+            core.end_call(outcome, &records, now);
+            told
+        };
+        #[cfg(feature = "etcd")]
+        if outcome.is_err() && J::IS_SHARED {
+            tokio::spawn(give_back(Arc::clone(shared), records));
+        }
+        outcome?;
+        if J::IS_SHARED && told > 1 {
+            // Clients that are answered together come back together. Without this pause there would be two crowds of
+            // them, each waiting for the commits of the other one, too.
+            let noted = shared.core().recording.commits.noted() + told;
+            let back = poll_fn(|cx| shared.core().recording.poll_noted(noted, cx));
+            let _or_some_do_not = timeout(GATHER, back).await;
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "driver_tests.rs"]
+mod tests;

@@ -2,7 +2,7 @@
 
 use super::access::Access;
 use super::state::StateDir;
-use super::tls::Tls;
+use super::transport::Tls;
 use leases::{AutoRelease, Caps, Seconds};
 use std::sync::Arc;
 

@@ -3,6 +3,8 @@
 //!
 //! One key may have ten thousand watchers. So a change only begins a sweep over them, and each turn of the driver wakes
 //! a portion of bounded size. Other clients are served between the portions.
+//!
+//! [`Population`] counts connections of one kind and their addresses. HTTP has one of its own.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::IpAddr;
@@ -12,7 +14,61 @@ use std::task::Waker;
 use leases::journal::Mark;
 use leases::{Answer, ConnId, Moment, Refusal, Token};
 
-use crate::population::{Full, Population};
+/// Why there is no room for another connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Full {
+    All,
+    Address,
+}
+
+/// The connections of one kind, by their addresses.
+#[derive(Debug, Default)]
+pub(crate) struct Population {
+    count: usize,
+    addresses: HashMap<IpAddr, usize>,
+}
+
+impl Population {
+    /// All of them.
+    pub(crate) const fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Caps: of all connections, and of those of one address; 0 for none.
+    pub(crate) fn room_for(
+        &self,
+        address: Option<IpAddr>,
+        most: usize,
+        each: usize,
+    ) -> Result<(), Full> {
+        let present = address.and_then(|address| self.addresses.get(&address));
+        if most > 0 && self.count >= most {
+            Err(Full::All)
+        } else if each > 0 && present.is_some_and(|count| *count >= each) {
+            Err(Full::Address)
+        } else {
+            Ok(())
+        }
+    }
+
+    pub(crate) fn add(&mut self, address: Option<IpAddr>) {
+        self.count += 1;
+        if let Some(address) = address {
+            *self.addresses.entry(address).or_insert(0) += 1;
+        }
+    }
+
+    pub(crate) fn remove(&mut self, address: Option<IpAddr>) {
+        self.count -= 1;
+        let Some(address) = address else { return };
+        if let Some(count) = self.addresses.get_mut(&address) {
+            *count -= 1;
+            if *count == 0 {
+                self.addresses.remove(&address);
+            }
+        }
+    }
+}
 
 /// What is at the other end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -324,10 +380,11 @@ impl Watchers {
 
 #[cfg(test)]
 mod tests {
-    use super::WOKEN_PER_TURN;
+    use super::{Population, WOKEN_PER_TURN};
     use crate::server::Settings;
     use crate::server::core::{Core, Shared};
     use leases::{Answer, Claim, ConnId, Key, Request, Seconds, Verdict};
+    use std::net::Ipv4Addr;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::task::{Wake, Waker};
@@ -438,5 +495,25 @@ mod tests {
             }
         }
         assert!(left.is_empty(), "{left:?}");
+    }
+
+    #[test]
+    fn connections_of_an_address() {
+        let mut guests = Population::default();
+        let address = |number: u32| Some(Ipv4Addr::from(number).into());
+        let enter = |guests: &mut Population, address| {
+            let has_room = guests.room_for(address, 0, 2).is_ok();
+            if has_room {
+                guests.add(address);
+            }
+            has_room
+        };
+        assert_eq!([(); 3].map(|()| enter(&mut guests, address(1))), [true, true, false]);
+        assert!(enter(&mut guests, address(2)) && enter(&mut guests, None));
+        guests.remove(address(1));
+        assert_eq!([(); 2].map(|()| enter(&mut guests, address(1))), [true, false]);
+        (0..2).for_each(|_| guests.remove(address(1)));
+        guests.remove(address(2));
+        assert!(guests.addresses.is_empty());
     }
 }

@@ -5,11 +5,10 @@ use super::{Core, Readiness, Tallies, view};
 use crate::server::access::Access;
 use crate::server::key_json::KeyReport;
 #[cfg(feature = "etcd")]
-use crate::server::link::place::Standby;
+use crate::server::link::Standby;
 use crate::server::pace::Pace;
 use crate::server::settings::Settings;
-use crate::server::tls::Tls;
-use crate::server::transport::Peer;
+use crate::server::transport::{Peer, Tls};
 use leases::journal::Failed;
 use leases::wire::{StatsCursor, push_stats};
 use leases::{

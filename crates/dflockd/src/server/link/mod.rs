@@ -13,24 +13,32 @@
 //!
 //! What ends a stream:
 //! - The client has closed its sending side: the standby ends its side of the stream.
-//! - The client is gone: trailers, or a reset with [`GONE`]. Only then the leader releases its holds.
+//! - The client is gone: trailers, or a reset with [`GONE`](stream::GONE). Only then the leader releases its holds.
 //! - Anything else, above all the end of the link: it is not known what became of the client. Its holds stay.
 
 pub(super) mod leader;
-pub(super) mod place;
 pub(super) mod standby;
 pub(super) mod stream;
 
-use h2::Reason;
+use crate::server::access::AuthToken;
+use crate::server::transport::{Peer, Transport};
+use h2::SendStream;
+use h2::client::{ResponseFuture, SendRequest};
+use hyper::body::Bytes;
+use hyper::http::Request;
+use leases::wire::{LineCaps, Scan, scan};
+use leases_etcd::{EtcdNumbers, Observer, random};
 use std::pin::pin;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
+use stream::LinkStream;
+use tokio::io::AsyncReadExt;
+use tokio::sync::{Notify, Semaphore, mpsc, watch};
 use tokio::time::{sleep, timeout};
 
 /// The command of the frame with which a standby begins.
 pub(super) const COMMAND: &[u8] = b"link";
-
-/// A client is gone: RFC 9113, 7: the connection behind a tunnel was reset or abnormally closed.
-const GONE: Reason = Reason::CONNECT_ERROR;
 
 /// The paths of streams.
 const CLIENT: &str = "/client";
@@ -52,9 +60,6 @@ const LINK_WINDOW: u32 = (1 << 31) - 1;
 const STREAMS: u32 = 1_000_000;
 /// The deadline of the handshake.
 const HANDSHAKE: Duration = Duration::from_secs(2);
-/// How long the bytes of a client that is gone may be on their way. The leader ends a client that sends no more by
-/// itself, unless it waits.
-const FLUSH: Duration = Duration::from_secs(1);
 /// The time between two signs of life.
 const BEAT: Duration = Duration::from_millis(500);
 /// How many beats a leader may be silent. By then another one may lead.
@@ -122,6 +127,221 @@ async fn watch_for_silence(ping: Option<h2::PingPong>, most: u32, mut heard: imp
             }
         }
     }
+}
+
+/// How long a new connection is kept while the leader changes; longer than the session of a dead leader.
+const PATIENCE: Duration = Duration::from_secs(4);
+
+/// The most connections beyond the limits of clients that are not links yet.
+const GREETINGS: usize = 8;
+
+/// A link to the leader.
+pub(crate) type Link = SendRequest<Bytes>;
+
+/// Where the locks are.
+#[derive(Clone)]
+pub(crate) enum Place {
+    /// In this process.
+    Here,
+    /// At the other end of this link.
+    Link(Link),
+    /// Soon at another leader, or over a new link.
+    Changing,
+    /// Unknown: etcd does not answer, or the term of this server has just ended.
+    Nowhere,
+}
+
+/// What a server knows of the others.
+pub(crate) struct Standby {
+    place: watch::Sender<Place>,
+    /// What a standby must show to this server while it leads.
+    pub(in crate::server) secret: String,
+    /// Connections that are passed on, and links that are served.
+    pub(crate) passed: Count,
+    links: Count,
+    observer: OnceLock<Observer>,
+    /// For connections that may become links, beyond the limits of clients.
+    greetings: Semaphore,
+    /// To the task that serves standbys: their connections, and what is shown to each.
+    standbys: OnceLock<mpsc::UnboundedSender<((Transport, String), Peer)>>,
+    /// To the task that answers HTTP: the streams of standbys with such requests.
+    http: OnceLock<mpsc::UnboundedSender<Transport>>,
+}
+
+/// The number of things that exist.
+#[derive(Default)]
+pub(crate) struct Count(AtomicUsize);
+
+/// Counted while it exists.
+pub(crate) struct Counted<'a>(&'a Count, &'a Notify);
+
+impl Count {
+    pub(crate) fn one<'a>(&'a self, changed: &'a Notify) -> Counted<'a> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        changed.notify_one();
+        Counted(self, changed)
+    }
+
+    pub(in crate::server) fn now(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.0.fetch_sub(1, Ordering::Relaxed);
+        self.1.notify_one();
+    }
+}
+
+impl Standby {
+    pub(in crate::server) fn new() -> Self {
+        Self {
+            place: watch::channel(Place::Changing).0,
+            secret: format!("{:016x}{:016x}", random(), random()),
+            passed: Count::default(),
+            links: Count::default(),
+            observer: OnceLock::new(),
+            greetings: Semaphore::new(GREETINGS),
+            standbys: OnceLock::new(),
+            http: OnceLock::new(),
+        }
+    }
+
+    /// The metrics of etcd; `None` where the locks are in memory.
+    pub(in crate::server) fn numbers(&self) -> Option<EtcdNumbers> {
+        Some(self.observer.get()?.numbers())
+    }
+
+    /// Whether something is under way that is to end before the process does.
+    pub(in crate::server) fn is_busy(&self) -> bool {
+        self.passed.now() + self.links.now() > 0
+    }
+
+    /// Whether a standby has shown the right secret, and what is shown to it: the proof of this side, the address of
+    /// the standby as seen here, and the address here that it has reached.
+    pub(in crate::server) fn greet(&self, transport: &Transport, shown: &[u8]) -> Option<String> {
+        let secret = &self.secret;
+        let wanted = proof(secret, transport.export(STANDBY_SHOWS, secret)?);
+        let is_right = AuthToken::new(wanted.as_bytes())?.matches(shown);
+        let shown = proof(secret, transport.export(LEADER_SHOWS, secret)?);
+        let [from, to] = transport.ends()?;
+        (is_right && self.leads()).then(|| format!("{shown} {from} {to}"))
+    }
+
+    /// The connection of a standby, which no client may have any more, and what is shown to it.
+    pub(in crate::server) async fn admit(
+        &self,
+        secured: impl Future<Output = Option<Transport>>,
+    ) -> Option<(Transport, String)> {
+        let _seat = self.greetings.try_acquire().ok()?;
+        let greeting = async {
+            let (mut transport, mut frame) = (secured.await?, Vec::new());
+            loop {
+                match scan(&frame, LineCaps::Usual) {
+                    Scan::Partial { .. } => {}
+                    Scan::Frame { lines: [COMMAND, shown, _], .. } => {
+                        let shown = self.greet(&transport, shown)?;
+                        return Some((transport, shown));
+                    }
+                    Scan::Frame { .. } | Scan::TooLong { .. } => return None,
+                }
+                transport.read_buf(&mut frame).await.ok().filter(|count| *count > 0)?;
+            }
+        };
+        timeout(HANDSHAKE, greeting).await.ok()?
+    }
+
+    /// Hands the connection of a standby over as a link.
+    pub(in crate::server) fn welcome(&self, link: (Transport, String), peer: Peer) {
+        // When the server ends, no task takes it any more.
+        let _ = self.standbys.get().map(|standbys| standbys.send((link, peer)));
+    }
+
+    /// This server leads from now on, or no longer.
+    pub(in crate::server) fn set_leading(&self, leads: bool) {
+        self.place.send_replace(if leads { Place::Here } else { Place::Nowhere });
+    }
+
+    /// Where the locks of another server are. A server that leads finds out by its term.
+    fn set_elsewhere(&self, place: Place) {
+        self.place.send_if_modified(|last| {
+            let is_elsewhere = !matches!(last, Place::Here);
+            if is_elsewhere {
+                *last = place;
+            }
+            is_elsewhere
+        });
+    }
+
+    /// Returns when this server does not lead.
+    async fn leads_no_more(&self) {
+        let _ = self.place.subscribe().wait_for(|place| !matches!(place, Place::Here)).await;
+    }
+
+    pub(in crate::server) fn has_link(&self) -> bool {
+        matches!(*self.place.borrow(), Place::Link(_))
+    }
+
+    pub(in crate::server) fn leads(&self) -> bool {
+        matches!(*self.place.borrow(), Place::Here)
+    }
+
+    /// Where a new connection is served. Waits while that changes.
+    pub(crate) async fn place(&self) -> Place {
+        let mut place = self.place.subscribe();
+        let known = place.wait_for(|place| !matches!(place, Place::Changing));
+        match timeout(PATIENCE, known).await {
+            Ok(Ok(place)) => place.clone(),
+            Ok(Err(_)) | Err(_) => Place::Nowhere,
+        }
+    }
+
+    /// From now on, the clients that are passed on get no new holds.
+    pub(in crate::server) async fn drain(&self) {
+        let place = self.place.borrow().clone();
+        if let Place::Link(link) = place {
+            let _ = open(link, DRAINING, &[]).await;
+        }
+    }
+
+    /// The streams of HTTP from standbys; once.
+    pub(crate) fn take_http_streams(&self) -> mpsc::UnboundedReceiver<Transport> {
+        let (sender, streams) = mpsc::unbounded_channel();
+        let _it_is_the_first = self.http.set(sender);
+        streams
+    }
+}
+
+/// A stream to the leader's side of HTTP; `None` if the link is lost.
+pub(crate) async fn open_http(link: Link) -> Option<Transport> {
+    Some(open(link, HTTP, &[]).await.ok()?.into())
+}
+
+/// Opens a stream.
+async fn open(
+    link: SendRequest<Bytes>,
+    path: &str,
+    headers: &[(&str, String)],
+) -> Result<LinkStream, h2::Error> {
+    let (response, sender) = send(link, path, headers).await?;
+    Ok(LinkStream::of_standby(sender, response))
+}
+
+async fn send(
+    link: SendRequest<Bytes>,
+    path: &str,
+    headers: &[(&str, String)],
+) -> Result<(ResponseFuture, SendStream<Bytes>), h2::Error> {
+    let mut link = link.ready().await?;
+    let mut request = Request::post(format!("http://leader{path}"));
+    for (name, value) in headers {
+        request = request.header(*name, value);
+    }
+    let Ok(request) = request.body(()) else {
+        unreachable!("addresses and digits are valid headers")
+    };
+    link.send_request(request, false)
 }
 
 #[cfg(test)]

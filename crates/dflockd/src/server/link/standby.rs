@@ -1,11 +1,11 @@
 //! The standby's side: keeps the link to the leader, and passes its clients on over it.
 
-use super::place::{Place, open, send};
 use super::stream::LinkStream;
 use super::{
     ADDRESS, CLIENT, COMMAND, HANDSHAKE, KEY, LEADER_SHOWS, RELEASE, SILENCE_OF_LEADER,
     STANDBY_SHOWS, TOKEN, configure, proof, to_hex, watch_for_silence,
 };
+use super::{Place, open, send};
 use crate::server::core::Shared;
 use crate::server::transport::{Peer, Transport};
 use h2::client::{Builder, Connection, SendRequest};

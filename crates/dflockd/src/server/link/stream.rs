@@ -1,8 +1,7 @@
 //! One stream of the link: bytes in both directions, and why they end. Used by both sides.
 
-use super::{FLUSH, GONE};
 use h2::client::ResponseFuture;
-use h2::{RecvStream, SendStream};
+use h2::{Reason, RecvStream, SendStream};
 use hyper::body::Bytes;
 use hyper::http::{HeaderMap, StatusCode};
 use leases::Moment;
@@ -12,7 +11,15 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
 use tokio::time::timeout;
+
+/// A client is gone: RFC 9113, 7: the connection behind a tunnel was reset or abnormally closed.
+const GONE: Reason = Reason::CONNECT_ERROR;
+
+/// How long the bytes of a client that is gone may be on their way. The leader ends a client that sends no more by
+/// itself, unless it waits.
+const FLUSH: Duration = Duration::from_secs(1);
 
 /// See the module.
 pub(crate) struct LinkStream {

@@ -3,7 +3,7 @@
 use super::stream::{LinkStream, StandbyFacts};
 use super::*;
 use crate::server::core::Shared;
-use crate::server::driver::drive;
+use crate::server::drive;
 use crate::server::transport::Peer;
 use crate::server::{Settings, listener};
 use hyper::body::Bytes;
@@ -20,7 +20,7 @@ use tokio::task::JoinHandle;
 
 /// Two ends of a link. Its tasks end with the values.
 struct Pair {
-    standby: h2::client::SendRequest<Bytes>,
+    standby: SendRequest<Bytes>,
     leader: h2::server::Connection<DuplexStream, Bytes>,
     running: JoinHandle<()>,
 }
