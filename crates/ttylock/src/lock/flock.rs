@@ -10,46 +10,13 @@
 use std::io;
 use std::time::Instant;
 
-use pidlockfile::{Identity, Pid, process};
+use pidlockfile::{Identity, Pid};
 
-pub(crate) use super::kernel_list::{Completeness, Shortage};
+pub(crate) use super::kernel_list::{Completeness, FlockHolder, Shortage};
 use super::kernel_list::{Listing, Opening, read_list};
 use super::list_thread::{GOOD_FOR, ListThread};
 use crate::device::node::Node;
 use crate::sys;
-
-/// The process that took a `flock(2)`, or a lock by `fcntl(2)`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum FlockHolder {
-    /// The process that took it. It may be gone: one that inherited the descriptor holds it now
-    /// (`exec 3<>/dev/ttyS0; flock 3` in a shell).
-    Process(Pid),
-    /// Processes that have an open file description, by which one of them has locked the file (`F_OFD_SETLK`): the kernel
-    /// does not say which. Who may read the file may have a shared lock; another one needs the right to write.
-    Unnamed {
-        /// Whether the lock is a shared one.
-        shared: bool,
-    },
-    /// A process without a number in this pid namespace.
-    Unseen,
-}
-
-impl FlockHolder {
-    /// Whether it is a process of our pid namespace, in which the number of a lock file that it has made means something.
-    pub(super) fn is_here(self) -> bool {
-        matches!(self, Self::Process(pid) if process::is_in_our_namespace(pid))
-    }
-}
-
-impl std::fmt::Display for FlockHolder {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Process(pid) => write!(f, "pid {pid}"),
-            Self::Unnamed { .. } => f.write_str("a process that is not named"),
-            Self::Unseen => f.write_str("a process that cannot be seen"),
-        }
-    }
-}
 
 /// The holders of locks on a node.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -15,7 +15,6 @@ use std::time::{Duration, Instant};
 
 use pidlockfile::{Pid, process};
 
-use super::flock::FlockHolder;
 use crate::device::node::{Node, Numbers};
 use crate::limits::LOCK_SEARCH;
 use crate::subordinate::owner_of;
@@ -91,6 +90,39 @@ impl fmt::Display for Shortage {
             }
             Self::TooLate => f.write_str("the kernel's list of locks could not be read in time"),
             Self::Unread => f.write_str("the kernel's list of locks could not be read"),
+        }
+    }
+}
+
+/// The process that took a `flock(2)`, or a lock by `fcntl(2)`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum FlockHolder {
+    /// The process that took it. It may be gone: one that inherited the descriptor holds it now
+    /// (`exec 3<>/dev/ttyS0; flock 3` in a shell).
+    Process(Pid),
+    /// Processes that have an open file description, by which one of them has locked the file (`F_OFD_SETLK`): the kernel
+    /// does not say which. Who may read the file may have a shared lock; another one needs the right to write.
+    Unnamed {
+        /// Whether the lock is a shared one.
+        shared: bool,
+    },
+    /// A process without a number in this pid namespace.
+    Unseen,
+}
+
+impl FlockHolder {
+    /// Whether it is a process of our pid namespace, in which the number of a lock file that it has made means something.
+    pub(super) fn is_here(self) -> bool {
+        matches!(self, Self::Process(pid) if process::is_in_our_namespace(pid))
+    }
+}
+
+impl fmt::Display for FlockHolder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Process(pid) => write!(f, "pid {pid}"),
+            Self::Unnamed { .. } => f.write_str("a process that is not named"),
+            Self::Unseen => f.write_str("a process that cannot be seen"),
         }
     }
 }

@@ -20,13 +20,10 @@ use crate::lock::holder_records::Applicant;
 use crate::lock::holders::{Holder, serial_devices};
 use crate::lock::out_of_sight::out_of_sight;
 
-/// How often a name is tried again if other processes change it between our check and our action. Each change means
-/// that another process has made progress, so this limits trouble, not waiting.
-const ATTEMPTS: usize = 64;
-
 mod classify;
 mod daemon;
 mod handover;
+mod hold;
 mod pass;
 mod passing;
 mod release;
@@ -46,16 +43,7 @@ use state::{State, TEMPORARY};
 
 pub use resolve::Names;
 pub use survey::Survey;
-
-/// What a caller has checked before an attempt: exactly this device is locked, for this very process.
-#[derive(Debug)]
-#[expect(clippy::exhaustive_structs, reason = "a service makes it")]
-pub struct Checked {
-    /// From [`Table::resolve`].
-    pub device: ResolvedDevice,
-    /// From [`Table::observe`], before the rights of the process were checked; `None` if the attempt observes it.
-    pub applicant: Option<Applicant>,
-}
+pub use take::Checked;
 
 /// The locks of this machine, for one session or for a whole daemon.
 ///

@@ -8,9 +8,10 @@ use std::time::{Instant, SystemTime};
 use pidlockfile::process::ProcessIdentity;
 use pidlockfile::{Attempt, Entry, Found, Name};
 
-use super::classify::{Busy, Lock, Stale, pid_in};
+use super::classify::Stale;
+use super::handover;
+use super::hold::{Busy, Lock, pid_in};
 use super::state::{LOCK_MODE, State, TEMPORARY};
-use super::{Stop, handover};
 use crate::device::name::DeviceName;
 use crate::device::node::{ResolvedDevice, follow};
 use crate::dialects::Dialect;
@@ -22,7 +23,7 @@ use crate::lock::flock::Flocks;
 use crate::lock::flock_guards::{FlockGuards, Kept};
 use crate::lock::holders::Holder;
 use crate::lock::watched::Watched;
-use crate::lock::{Weight, names};
+use crate::lock::{Stop, Weight, names};
 
 /// The most records that are examined at the start of a daemon.
 const RECORDS_SWEPT: usize = 10_000;

@@ -9,7 +9,7 @@
 
 use pidlockfile::{Attempt, Directory, Entry, Found, Judged, Name, Passage, Status};
 
-use super::classify::{Busy, Lock};
+use super::hold::{Busy, Lock};
 use super::passing::{Leads, Mending, Pair};
 use super::state::State;
 use crate::dialects::content::READ_LIMIT;

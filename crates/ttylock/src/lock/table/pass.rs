@@ -4,19 +4,19 @@
 use pidlockfile::process::{self, Fate, lives};
 use pidlockfile::{Attempt, Linked, Name, Pid};
 
-use super::classify::{Busy, LastLook, Lock};
+use super::classify::LastLook;
 use super::daemon::most_kept;
 use super::handover::Handover;
-use super::state::{State, claim};
-use super::take::{self, Taken};
-use super::{Stop, handover, resolve};
+use super::hold::{Busy, Lock};
+use super::state::{State, Taken, claim};
+use super::{handover, resolve, take};
 use crate::device::node::{Node, ResolvedDevice};
 use crate::lock::directories::{LockFile, Place};
 use crate::lock::flock::FlockHolder;
 use crate::lock::holder_records::{Claimant, Origin, WrittenFile};
 #[cfg(test)]
 use crate::lock::meanwhile::{self, Before};
-use crate::lock::{Pass, Weight};
+use crate::lock::{Pass, Stop, Weight};
 
 /// A file of the giver, and the names that lead to it.
 struct Given {

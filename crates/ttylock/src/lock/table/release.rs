@@ -3,16 +3,17 @@
 use pidlockfile::process::lives;
 use pidlockfile::{Attempt, Identity, Name, Pid, Status};
 
-use super::classify::{Busy, Classification, Lock, Stale};
+use super::classify::{Classification, Stale};
 use super::daemon::device_of_file;
-use super::state::State;
-use super::{ATTEMPTS, Stop, handover, resolve};
+use super::hold::{Busy, Lock};
+use super::state::{ATTEMPTS, State};
+use super::{handover, resolve};
 use crate::device::node::Node;
 use crate::layout::Layout;
 use crate::lock::directories::{LockFile, Place, Role};
 use crate::lock::flock::FlockHolder;
 use crate::lock::holder_records::HolderRecord;
-use crate::lock::{Cause, Request, Weight};
+use crate::lock::{Cause, Request, Stop, Weight};
 
 /// What became of an existing lock file.
 #[derive(Debug)]
@@ -183,6 +184,24 @@ fn is_of_another_port(
 }
 
 impl State {
+    /// The names under which this pid's lock of a device was written, by its record.
+    pub(super) fn names_written(
+        &self,
+        own: &Place,
+        written: &[Name],
+        (pid, node): (Pid, Option<Node>),
+    ) -> Vec<Name> {
+        let Some(first) = written.first() else { return Vec::new() };
+        let names_of = |name: &Name| {
+            let record = self.record_at(own.file(name)).filter(|record| {
+                record.holder.pid == pid && !self.is_of_another_port(own, record, (first, node))
+            });
+            record.map(|record| record.names)
+        };
+        // The device may have come back under another real name, with the same links.
+        written.iter().find_map(names_of).unwrap_or_default()
+    }
+
     /// Whether a lock is of another port than this device, by its first name, which still leads to it. A lock that was passed
     /// without the first name of its device begins with another name of the same device.
     pub(super) fn is_of_another_port(

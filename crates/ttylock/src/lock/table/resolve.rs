@@ -2,15 +2,14 @@
 
 use pidlockfile::Name;
 
-use super::Stop;
 use super::state::State;
 use crate::device::absent;
 use crate::device::name::DeviceName;
 use crate::device::node::{ResolveError, ResolvedDevice, follow};
 use crate::device::other_names::{Links, kernel_name, made_by_udev, udev_links};
 use crate::layout::Layout;
-use crate::lock::Weight;
 use crate::lock::names::{LockNames, lock_names};
+use crate::lock::{Stop, Weight};
 
 /// The facts about a device that are known without reading a lock directory.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,21 +3,17 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use pidlockfile::process::{Machine, ProcessIdentity, Start};
-use pidlockfile::{Judged, Name, NewFile, Passage, Pid, Status};
+use pidlockfile::process::Machine;
+use pidlockfile::{Judged, Name, NewFile, Passage, Published, Status};
 
-use super::Stop;
-use super::classify::Busy;
-use super::take::Taken;
-use crate::device::node::Node;
 use crate::layout::Layout;
 use crate::lock::backoff::Backoff;
 use crate::lock::directories::{Directories, LockFile, Place};
-use crate::lock::flock::{FlockHolder, Flocker, Flocks};
+use crate::lock::flock::Flocks;
 use crate::lock::flock_guards::FlockGuards;
 use crate::lock::holder_records::{Claimant, HolderRecord, HolderRecords};
 use crate::lock::watched::Watched;
-use crate::lock::{Cause, Event, Request, Weight};
+use crate::lock::{Event, Request, Stop, Weight};
 
 /// World-readable and writable by nobody: Qt steals a live lock that it can write, and minicom
 /// opens a port past a lock that it cannot read.
@@ -25,6 +21,10 @@ pub(super) const LOCK_MODE: u32 = 0o444;
 
 /// The start of temporary names; no program's lock starts like this.
 pub(super) const TEMPORARY: &str = "lfpd";
+
+/// How often a name is tried again if other processes change it between our check and our action. Each change means
+/// that another process has made progress, so this limits trouble, not waiting.
+pub(super) const ATTEMPTS: usize = 64;
 
 /// See the head of the file.
 #[derive(Debug)]
@@ -59,6 +59,16 @@ pub(super) struct HalfReleased {
 
 /// An UNLOCK has its answer before. Clients that go away leave theirs.
 const HALF_RELEASED: Duration = Duration::from_secs(60);
+
+/// A lock file that a request has written.
+#[derive(Debug)]
+pub(super) struct Taken {
+    /// The names that lead to it, in the order in which they were given.
+    pub(super) names: Vec<Name>,
+    pub(super) published: Published,
+    /// `None` if this user cannot record it.
+    pub(super) record: Option<HolderRecord>,
+}
 
 /// A lock file with this content.
 pub(super) fn claim(content: &[u8]) -> NewFile<'_> {
@@ -185,24 +195,6 @@ impl State {
         self.records.of_file(directory.identity(), name, written).ok()?
     }
 
-    /// The names under which this pid's lock of a device was written, by its record.
-    pub(super) fn names_written(
-        &self,
-        own: &Place,
-        written: &[Name],
-        (pid, node): (Pid, Option<Node>),
-    ) -> Vec<Name> {
-        let Some(first) = written.first() else { return Vec::new() };
-        let names_of = |name: &Name| {
-            let record = self.record_at(own.file(name)).filter(|record| {
-                record.holder.pid == pid && !self.is_of_another_port(own, record, (first, node))
-            });
-            record.map(|record| record.names)
-        };
-        // The device may have come back under another real name, with the same links.
-        written.iter().find_map(names_of).unwrap_or_default()
-    }
-
     /// Keeps a new lock file of this holder open if fewer than `most` are, and watches for the holder's end.
     pub(super) fn keep(&mut self, file: Taken, holder: &Claimant, most: usize) {
         let Taken { names, published, .. } = file;
@@ -212,47 +204,6 @@ impl State {
             }
         }
         self.guards.keep(&names, &holder.who, published, most);
-    }
-
-    /// This file keeps the caller out: the answer, and the event that says why.
-    pub(super) fn busy(&mut self, file: LockFile<'_>, busy: Busy) -> Stop {
-        if let Busy::NotYet(cause) = busy {
-            return Stop::NotYet(cause);
-        }
-        self.say(Weight::Info, format!("busy: {file} {busy}"));
-        Stop::Busy(match busy {
-            Busy::Held(who) => Some(who),
-            Busy::Changing(holder) => holder.and_then(|holder| self.process_of(holder)),
-            Busy::BeingWritten | Busy::Obstacle(_) | Busy::Shut | Busy::NotYet(_) => None,
-        })
-    }
-
-    /// The process that holds a flock, if it is visible. One that has ended left its descriptor to another: its end says
-    /// nothing about the flock.
-    pub(super) fn process_of(&mut self, holder: FlockHolder) -> Option<ProcessIdentity> {
-        match holder {
-            FlockHolder::Process(pid) => {
-                Some(self.machine.identify(pid)).filter(|who| who.start != Start::Nobody)
-            }
-            FlockHolder::Unnamed { .. } | FlockHolder::Unseen => None,
-        }
-    }
-
-    /// Another process is making, breaking or removing the lock of this file. For a caller that decides, it is busy, and
-    /// the answer names that process; every other caller comes back.
-    pub(super) fn contended(&mut self, place: &Place, seen: Option<Status>) -> Busy {
-        if !self.backoff.decides() {
-            return Busy::NotYet(Cause::Breaking);
-        }
-        let flocker = seen.map(|seen| self.flocker(place, seen, None)).transpose();
-        let holder = flocker.map(|flocker| flocker.and_then(Flocker::that_counts));
-        holder.map_or_else(Busy::NotYet, Busy::Changing)
-    }
-
-    /// The same as the answer.
-    pub(super) fn stop_contended(&mut self, file: LockFile<'_>, seen: Option<Status>) -> Stop {
-        let busy = self.contended(file.place, seen);
-        self.busy(file, busy)
     }
 
     pub(super) fn cannot_write(&mut self, error: &pidlockfile::Error) -> Stop {

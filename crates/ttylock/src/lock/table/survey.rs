@@ -5,13 +5,14 @@ use std::time::Instant;
 use pidlockfile::process::{Fate, ProcessIdentity, Start, lives};
 use pidlockfile::{Pid, process};
 
-use super::Stop;
-use super::classify::{Busy, counts_as_lock, pid_in};
+use super::classify::counts_as_lock;
+use super::hold::{Busy, pid_in};
 use super::resolve;
 use super::state::State;
 use crate::device::name::DeviceName;
 use crate::device::node::{Node, ResolvedDevice, follow};
 use crate::dialects::content::Content;
+use crate::lock::Stop;
 use crate::lock::directories::LockFile;
 use crate::lock::flock::{FlockHolder, Flocker};
 use crate::lock::holders::{self, Holder, OutOfSight, Scheme, Standing};

@@ -9,10 +9,11 @@ use pidlockfile::{
     process,
 };
 
-use super::classify::{Busy, LastLook, Lock, Stale, counts_as_lock};
+use super::classify::{LastLook, Stale, counts_as_lock};
 use super::daemon::most_kept;
-use super::state::{State, TEMPORARY, claim};
-use super::{ATTEMPTS, Checked, Stop, daemon, handover, resolve};
+use super::hold::{Busy, Lock};
+use super::state::{ATTEMPTS, State, TEMPORARY, Taken, claim};
+use super::{daemon, handover, resolve};
 use crate::device::node::{Node, ResolvedDevice};
 use crate::limits::LOCKS_OF_A_USER;
 use crate::lock::directories::{Directories, LockFile, Place, Role};
@@ -23,21 +24,21 @@ use crate::lock::meanwhile::{self, Before};
 use crate::lock::names::LockNames;
 use crate::lock::open::{self, LOOKS_FOR_A_LOCK};
 use crate::lock::out_of_sight::out_of_sight;
-use crate::lock::{Cause, Request, Weight};
+use crate::lock::{Cause, Request, Stop, Weight};
 use crate::subordinate;
 
 /// How long a file that has been written is tried to be given back, if another process stays in the gate.
 const TO_GIVE_BACK: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// A lock file that a request has written.
+/// What a caller has checked before an attempt: exactly this device is locked, for this very process.
 #[derive(Debug)]
-pub(super) struct Taken {
-    /// The names that lead to it, in the order in which they were given.
-    pub(super) names: Vec<Name>,
-    pub(super) published: Published,
-    /// `None` if this user cannot record it.
-    pub(super) record: Option<HolderRecord>,
+#[expect(clippy::exhaustive_structs, reason = "a service makes it")]
+pub struct Checked {
+    /// From [`super::Table::resolve`].
+    pub device: ResolvedDevice,
+    /// From [`super::Table::observe`], before the rights of the process were checked; `None` if the attempt observes it.
+    pub applicant: Option<Applicant>,
 }
 
 /// The most records that are read to count those of one user.

@@ -13,7 +13,7 @@ use pidlockfile::{Name, Pid};
 use rstest::rstest;
 use rustix::fs::{AtFlags, CWD, Timestamps};
 
-use super::classify::Busy;
+use super::hold::Busy;
 use super::{Answer, Layout, Stop, Table};
 use crate::device::name::DeviceName;
 use crate::device::node::Node;

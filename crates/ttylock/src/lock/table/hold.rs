@@ -1,0 +1,327 @@
+//! Reads a lock file and its record, enters the gate on account of it, and holds it: all that comes before a file is
+//! classified, and why it keeps others out.
+
+use std::fmt::{self, Display};
+use std::time::Instant;
+
+use pidlockfile::process::{self, ProcessIdentity, Start, lives};
+use pidlockfile::{Attempt, Entry, Found, Judged, Obstacle, Occupant, Pid, Status};
+
+use super::state::{ATTEMPTS, State};
+use crate::dialects::content::Content;
+use crate::lock::directories::{LockFile, Place};
+use crate::lock::flock::{self, Entitled, FlockHolder, Flocker};
+use crate::lock::holder_records::HolderRecord;
+#[cfg(test)]
+use crate::lock::meanwhile::{self, Before};
+use crate::lock::out_of_sight::out_of_sight;
+use crate::lock::{Cause, Stop, Weight};
+
+/// A lock file as it was read, and its record.
+#[derive(Debug)]
+pub(super) struct Lock {
+    pub(super) judged: Judged,
+    pub(super) record: Option<HolderRecord>,
+}
+
+/// Why a lock file keeps others out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Busy {
+    Held(ProcessIdentity),
+    BeingWritten,
+    Obstacle(Obstacle),
+    /// It may be broken or removed only in the gate, and that cannot be entered now: an event says why.
+    Shut,
+    /// It is stale, but this process holds it by a `flock(2)` that counts; or it is being changed, or cannot be read.
+    Changing(Option<FlockHolder>),
+    /// Another process holds it by `flock(2)`, because it makes, breaks or releases the lock now; or the list that
+    /// shows such a process is being read. The next attempt decides.
+    NotYet(Cause),
+}
+
+impl State {
+    /// Reads a lock file, and its record.
+    ///
+    /// # Errors
+    /// It is no file, or it cannot be read now.
+    pub(super) fn read(&mut self, file: LockFile<'_>) -> Result<Option<Lock>, Busy> {
+        self.read_on(file, file.read())
+    }
+
+    /// The same of a file that was read. A missing record says something only if the name still leads to the file
+    /// afterwards: a process that releases a lock removes the names first, and then the record.
+    pub(super) fn read_on(
+        &mut self,
+        file: LockFile<'_>,
+        mut found: Result<Found, pidlockfile::Error>,
+    ) -> Result<Option<Lock>, Busy> {
+        for _ in 0..ATTEMPTS {
+            let judged = match found {
+                Ok(Found::Nothing) => return Ok(None),
+                Ok(Found::Obstacle(obstacle)) => return Err(Busy::Obstacle(obstacle)),
+                Ok(Found::File(judged)) => judged,
+                Err(error) => {
+                    self.say(Weight::Warning, format!("in {}: {error}", file.place.path.display()));
+                    return Err(Busy::Changing(None));
+                }
+            };
+            #[cfg(test)]
+            meanwhile::comes(Before::Record);
+            let record = self.record_of(file, &judged)?;
+            if record.is_some() || file.may_lead_to(&judged) {
+                return Ok(Some(Lock { judged, record }));
+            }
+            found = file.read();
+        }
+        Err(Busy::Changing(None))
+    }
+
+    /// The record about a lock file that was read.
+    ///
+    /// # Errors
+    /// It cannot be read now.
+    fn record_of(
+        &mut self,
+        file: LockFile<'_>,
+        judged: &Judged,
+    ) -> Result<Option<HolderRecord>, Busy> {
+        let Ok(content) = Content::parse(judged.content()) else { return Ok(None) };
+        let written = (judged.identity(), judged.modified());
+        let record = self.records.of_file(file.place.directory.identity(), file.name, written);
+        match record {
+            Ok(record) => Ok(record.filter(|it| content.pids().any(|pid| pid == it.holder.pid))),
+            Err(errno) => {
+                self.say(
+                    Weight::Warning,
+                    format!("busy: the record of {file} cannot be read: {errno}"),
+                );
+                Err(Busy::Changing(None))
+            }
+        }
+    }
+
+    /// The process that a lock file names: the recorded one, or else the one that has the number.
+    pub(super) fn holder_of(&mut self, lock: &Lock) -> Option<ProcessIdentity> {
+        let Lock { judged, record } = lock;
+        let recorded = record.as_ref().map(|record| record.holder.clone());
+        // For a bare number, all that is known now, because a later process with this number is another one.
+        recorded.or_else(|| pid_in(judged).map(|pid| self.machine.identify(pid)))
+    }
+
+    /// Whether the holder of a lock file is known: by its record, or because no lock is ever recorded here.
+    pub(super) fn is_settled(&self, lock: &Lock) -> bool {
+        lock.record.is_some() || self.records.directory().is_none()
+    }
+
+    /// Whether a process was identified in another pid namespace, where its number means another process.
+    pub(super) fn is_elsewhere(&mut self, who: &ProcessIdentity) -> bool {
+        who.is_elsewhere(self.machine.here())
+    }
+
+    /// Goes through the gate on account of a file. Whatever breaks a file, or removes one that it does not keep open, comes
+    /// here first. An error of the gate lasts for a while only, as when no descriptor is left. Returns another process that
+    /// is inside.
+    ///
+    /// # Errors
+    /// [`Busy::Shut`].
+    pub(super) fn enter(
+        &mut self,
+        file: LockFile<'_>,
+        judged: &mut Judged,
+    ) -> Result<Option<Occupant>, Busy> {
+        if let Some(passage) = &self.passage {
+            judged.enter_by(passage.clone());
+        }
+        let entered = file.place.directory.enter(file.name, judged);
+        self.has_entered(judged);
+        entered.map_err(|error| self.shut(file, &error))
+    }
+
+    /// The same for a caller that cannot go on outside.
+    ///
+    /// # Errors
+    /// As [`State::enter`]; or another process is inside, and the caller comes back or gives up.
+    pub(super) fn must_enter(
+        &mut self,
+        file: LockFile<'_>,
+        judged: &mut Judged,
+    ) -> Result<(), Busy> {
+        let Some(occupant) = self.enter(file, judged)? else { return Ok(()) };
+        Err(self.kept_outside(file, occupant))
+    }
+
+    /// Does the steps of a request in the gate, which is entered once, before anything is read. The steps must not do
+    /// anything slow there.
+    ///
+    /// # Errors
+    /// As [`State::must_enter`].
+    pub(super) fn in_the_gate<T>(
+        &mut self,
+        file: LockFile<'_>,
+        steps: impl FnOnce(&mut Self) -> T,
+    ) -> Result<T, Busy> {
+        match file.place.directory.try_enter() {
+            Ok(Entry::Inside(passage)) => self.passage = Some(passage),
+            Ok(Entry::NoGate) => {}
+            Ok(Entry::Occupied(occupant)) => return Err(self.kept_outside(file, occupant)),
+            Err(error) => return Err(self.shut(file, &error)),
+        }
+        self.stays_in_gate = true;
+        let outcome = steps(self);
+        (self.stays_in_gate, self.passage) = (false, None);
+        Ok(outcome)
+    }
+
+    /// The gate cannot be entered now, and what is done is left.
+    fn shut(&mut self, what: impl Display, error: &pidlockfile::Error) -> Busy {
+        let dir = self.layout.state_dir.display();
+        self.say(Weight::Warning, format!("busy: {what}: {error}; see gate in {dir}"));
+        Busy::Shut
+    }
+
+    /// Another process is in the gate. A caller that can comes back later.
+    fn kept_outside(&mut self, what: impl Display, occupant: Occupant) -> Busy {
+        if self.backoff.waits_for(occupant, Instant::now()) {
+            return Busy::NotYet(Cause::Gate(occupant));
+        }
+        let dir = self.layout.state_dir.display();
+        let who = occupant.pid().map_or_else(|| "a process".to_owned(), |pid| format!("pid {pid}"));
+        let text = format!("busy: {what}: {who} stays in the gate; see gate in {dir}");
+        self.say(Weight::Warning, text);
+        Busy::Changing(None)
+    }
+
+    /// Holds a file so that no other process breaks or removes it. A process that has `flock(2)` on it may be about
+    /// to break it, without our gate. So a caller that can comes back later, and only then the right of that process
+    /// is checked.
+    ///
+    /// # Errors
+    /// Why the file cannot be held.
+    pub(super) fn hold(
+        &mut self,
+        file: LockFile<'_>,
+        judged: &mut Judged,
+        decides: bool,
+    ) -> Result<(), Busy> {
+        #[cfg(test)]
+        meanwhile::comes(Before::Hold);
+        // An error of the gate is no error of the file.
+        self.must_enter(file, judged)?;
+        let mut besides = None;
+        match file.place.directory.hold(file.name, judged) {
+            // Breaking it will show that it has changed, or why it cannot be held.
+            Ok(Attempt::Changed) | Err(_) => return Ok(()),
+            // A lock by `fcntl(2)` counts as a `flock(2)` does, and does not conflict with ours.
+            Ok(Attempt::Done(())) if !judged.is_record_locked() => return Ok(()),
+            Ok(Attempt::Done(())) if decides => besides = Some(Pid::this()),
+            Ok(Attempt::Contended) if decides => {}
+            Ok(Attempt::Done(()) | Attempt::Contended) => {
+                return Err(Busy::NotYet(Cause::Breaking));
+            }
+        }
+        // Others must not wait while the kernel's list is being read.
+        judged.leave_gate();
+        self.passage = None;
+        #[cfg(test)]
+        meanwhile::comes(Before::List);
+        let flocker = self.flocker(file.place, judged.status(), besides).map_err(Busy::NotYet)?;
+        self.must_enter(file, judged)?;
+        match flocker {
+            Flocker::Ignored(by) if judged.ignore_flock() => {
+                self.say(Weight::Notice, format!("ignored the lock of {by} on {file}"));
+                Ok(())
+            }
+            // A list without a line for it may have been read while the list changed.
+            flocker @ (Flocker::Ignored(_) | Flocker::Counts(_) | Flocker::Nobody) => {
+                Err(Busy::Changing(flocker.that_counts()))
+            }
+        }
+    }
+
+    /// The holder of a lock on a lock file that was read, other than `besides`, and whether it counts.
+    ///
+    /// # Errors
+    /// While the kernel's list is being read.
+    pub(super) fn flocker(
+        &mut self,
+        place: &Place,
+        seen: Status,
+        besides: Option<Pid>,
+    ) -> Result<Flocker, Cause> {
+        let Ok(sight) = self.flocks.on_file(seen.identity, self.backoff.decides_at()) else {
+            return Ok(Flocker::Counts(FlockHolder::Unseen));
+        };
+        let mut sight = sight.ok_or(Cause::Reading)?;
+        sight.holders.retain(|holder| Some(*holder) != besides.map(FlockHolder::Process));
+        let everybody = !place.directory.is_gated();
+        let own = nix::unistd::geteuid().as_raw();
+        let entitled = Entitled { own, owner: seen.owner, everybody };
+        let of = |pid| (process::real_user(pid), lives(pid));
+        Ok(flock::flocker(&sight, !out_of_sight().outside, entitled, of))
+    }
+
+    /// The process that holds a flock, if it is visible. One that has ended left its descriptor to another: its end says
+    /// nothing about the flock.
+    pub(super) fn process_of(&mut self, holder: FlockHolder) -> Option<ProcessIdentity> {
+        match holder {
+            FlockHolder::Process(pid) => {
+                Some(self.machine.identify(pid)).filter(|who| who.start != Start::Nobody)
+            }
+            FlockHolder::Unnamed { .. } | FlockHolder::Unseen => None,
+        }
+    }
+
+    /// Another process is making, breaking or removing the lock of this file. For a caller that decides, it is busy, and
+    /// the answer names that process; every other caller comes back.
+    pub(super) fn contended(&mut self, place: &Place, seen: Option<Status>) -> Busy {
+        if !self.backoff.decides() {
+            return Busy::NotYet(Cause::Breaking);
+        }
+        let flocker = seen.map(|seen| self.flocker(place, seen, None)).transpose();
+        let holder = flocker.map(|flocker| flocker.and_then(Flocker::that_counts));
+        holder.map_or_else(Busy::NotYet, Busy::Changing)
+    }
+
+    /// The same as the answer.
+    pub(super) fn stop_contended(&mut self, file: LockFile<'_>, seen: Option<Status>) -> Stop {
+        let busy = self.contended(file.place, seen);
+        self.busy(file, busy)
+    }
+
+    /// This file keeps the caller out: the answer, and the event that says why.
+    pub(super) fn busy(&mut self, file: LockFile<'_>, busy: Busy) -> Stop {
+        if let Busy::NotYet(cause) = busy {
+            return Stop::NotYet(cause);
+        }
+        self.say(Weight::Info, format!("busy: {file} {busy}"));
+        Stop::Busy(match busy {
+            Busy::Held(who) => Some(who),
+            Busy::Changing(holder) => holder.and_then(|holder| self.process_of(holder)),
+            Busy::BeingWritten | Busy::Obstacle(_) | Busy::Shut | Busy::NotYet(_) => None,
+        })
+    }
+}
+
+/// The process that a lock file names: a living one, if it may be read so.
+pub(super) fn pid_in(judged: &Judged) -> Option<Pid> {
+    Content::parse(judged.content()).ok().map(|content| content.holder(lives))
+}
+
+impl Display for Busy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Held(who) => write!(f, "is held by pid {}", who.pid),
+            Self::BeingWritten => f.write_str("has no pid yet"),
+            Self::Obstacle(Obstacle::Link) => f.write_str("is a symbolic link"),
+            Self::Obstacle(Obstacle::Directory) => f.write_str("is a directory"),
+            Self::Obstacle(Obstacle::Special) => f.write_str("is a fifo, socket or device"),
+            Self::Obstacle(Obstacle::Unreadable) => f.write_str("may not be read"),
+            Self::Changing(Some(holder)) => {
+                write!(f, "is stale, but a lock on it is held by {holder}")
+            }
+            Self::Changing(None) | Self::Shut | Self::NotYet(_) => {
+                f.write_str("is being changed by others")
+            }
+        }
+    }
+}
