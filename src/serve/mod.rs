@@ -7,6 +7,7 @@
 
 pub(crate) mod admission;
 pub(crate) mod authority;
+mod client;
 #[cfg(target_os = "linux")]
 mod clients;
 pub(crate) mod connection;

@@ -13,7 +13,7 @@ use ttylock::{
 
 use super::admission::{Owner, Token, User};
 use super::authority::{Authority, Granted, denied};
-use super::connection::{Client, Phase};
+use super::client::{Client, Phase};
 use super::journal::Journal;
 use super::ports::PortThreads;
 use super::queue::{Attempt, Queue};

@@ -10,7 +10,8 @@ use pidlockfile::process::ProcessIdentity;
 use ttylock::{Backoff, Outcome};
 
 use super::super::admission::Token;
-use super::super::connection::{Connection, Phase};
+use super::super::client::Phase;
+use super::super::connection::Connection;
 use super::super::queue::{Attempt, CHECK_EVERY, Change};
 use super::super::service::Service;
 use super::{CHANGES, Daemon, PROCESSES};

@@ -121,13 +121,16 @@ fn two_types_of_one_name(#[case] planted: &str, #[case] is_caught: bool) {
     assert_eq!(!caught(rules::twins, &house, path).is_empty(), is_caught);
 }
 
-#[test]
-fn a_circle_across_modules_is_caught() {
-    let (mut house, _) = with("src/protocol/command.rs", "use crate::serve::admission::planted;");
-    let other = file(&mut house, "src/serve/admission.rs");
-    let planted = "pub(crate) fn planted(_: crate::protocol::command::Framer) {}";
+#[rstest]
+#[case::across_modules("src/protocol/command.rs", "Framer", "src/serve/admission.rs")]
+#[case::in_one_directory("src/serve/queue.rs", "Change", "src/serve/admission.rs")]
+fn a_circle_is_caught(#[case] path: &str, #[case] type_: &str, #[case] back: &str) {
+    let (mut house, _) = with(path, "use crate::serve::admission::planted;");
+    let module = path.trim_start_matches("src/").trim_end_matches(".rs").replace('/', "::");
+    let other = file(&mut house, back);
+    let planted = format!("pub(crate) fn planted(_: crate::{module}::{type_}) {{}}");
     *other = Source::new(other.path.clone(), &format!("{}\n{planted}\n", other.text));
-    assert_ne!(caught(rules::circles, &house, "src/protocol/command.rs"), []);
+    assert_ne!(caught(rules::circles, &house, path), []);
 }
 
 #[test]

@@ -1,0 +1,82 @@
+//! One client, as its connection and the service share it: its session, its user, and what its next turn waits for.
+
+use std::time::Instant;
+
+use pidlockfile::process::ProcessIdentity;
+use ttylock::{Answer, Backoff, DeviceName};
+
+use super::admission::{Owner, Token, User};
+use super::authority::denied;
+use crate::peer::Peer;
+use crate::protocol::Session;
+use crate::protocol::reply::Reply;
+
+/// One client: its session and its user.
+#[derive(Debug)]
+pub(crate) struct Client {
+    pub(super) session: Session,
+    /// `None` for a stranger, whose session is one refusal.
+    pub(super) peer: Option<Peer>,
+    pub(super) id: Token,
+    /// For whom it counts, and whether that is an administrator.
+    pub(super) owner: Owner,
+    /// The attempts at the request that is being answered.
+    pub(super) backoff: Option<Backoff>,
+    /// The process for which it waits for a device.
+    pub(super) claimant: Option<ProcessIdentity>,
+}
+
+impl Client {
+    /// The user at the other end, if the kernel tells it. Limits count by [`Client::owner`].
+    pub(super) fn user(&self) -> User {
+        self.peer.as_ref().and_then(Peer::uid)
+    }
+
+    pub(super) fn peer(&self) -> Result<&Peer, Answer> {
+        self.peer.as_ref().ok_or_else(|| denied(None))
+    }
+
+    pub(super) fn answer(&mut self, reply: Reply) {
+        self.backoff = None;
+        self.session.answer(&reply);
+    }
+
+    /// The attempts at its request. If there was none yet, the first begins now.
+    pub(super) fn under_way(&mut self) -> &mut Backoff {
+        self.backoff.get_or_insert_with(|| Backoff::since(Instant::now()))
+    }
+
+    /// The next attempt at its request is the last.
+    pub(super) fn retry_no_more(&mut self) {
+        self.backoff = Some(self.under_way().last(Instant::now()));
+    }
+
+    /// The client is gone. Gives up a STAT or a LOCK that is being answered; false for other requests.
+    pub(super) fn give_up_request(&mut self) -> bool {
+        let gives_up = self.session.give_up();
+        if gives_up {
+            self.backoff = None;
+        }
+        gives_up
+    }
+}
+
+/// What the connection of a client needs before its next turn.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// The client sends something.
+    Reading,
+    /// Other connections have their turns: in the last one, at this moment, it had sent more than is read or answered
+    /// in one.
+    Pausing(Instant),
+    /// The client takes the replies that it has not taken since this moment.
+    Sending(Instant),
+    /// The client is given the device that it waits for, or an answer without it.
+    Waiting,
+    /// The search for the holders of this device, or of any, ends.
+    Searching(Option<DeviceName>),
+    /// This moment comes: the request met a contended lock, and is tried again.
+    Retrying(Instant),
+    /// It has no other turn, and is to be closed.
+    Over,
+}
