@@ -430,6 +430,25 @@ mod engine {
         std::iter::from_fn(|| engine.take_effect()).filter_map(answer).collect()
     }
 
+    /// The timer of a wait may be that of an earlier one. Whenever the engine is called again, what was due first comes
+    /// first.
+    #[test]
+    fn a_lease_that_ends_before_a_wait_is_granted_to_it() {
+        let mut engine = engine();
+        let [holder, waiter] = [1, 2].map(|serial| engine.connect(serial));
+        let first = granted(acquire(&mut engine, at(0), holder, "k", 1, 100));
+        assert_eq!(acquire(&mut engine, at(0), waiter, "k", 1, 100), Verdict::Later);
+        release(&mut engine, at(1), holder, "k", first.token);
+        let [Answer::Granted(second)] = answers(&mut engine)[..] else { panic!("it is free") };
+        release(&mut engine, at(2), waiter, "k", second.token);
+        granted(acquire(&mut engine, at_second(500), holder, "k", 1, 700));
+        assert_eq!(acquire(&mut engine, at_second(500), waiter, "k", 1, 100), Verdict::Later);
+        assert_eq!(engine.next_deadline(), at_second(1000));
+        engine.advance(at_second(2000));
+        let answers = answers(&mut engine);
+        assert!(matches!(answers[..], [Answer::Granted(_)]), "{answers:?}");
+    }
+
     /// A drain ends the wait of the writer, and does not let the reader behind it in.
     #[test]
     fn a_drain_lets_no_reader_in() {
@@ -472,7 +491,8 @@ mod engine {
         let conns: Vec<ConnId> = (0..100).map(|serial| engine.connect(serial)).collect();
         let tokens: Vec<Token> =
             conns.iter().map(|conn| granted(share(&mut engine, at(0), *conn)).token).collect();
-        let mut second = self::engine();
+        // Its fences go on where those of the first end.
+        let mut second = Engine::new(CAPS, Counting(100), RandomState::new());
         for change in changes(&mut engine, at(0)) {
             let Record::Granted(hold) = change else { panic!("{change:?}") };
             assert_eq!(hold.claim, Claim::Shared);

@@ -1,8 +1,8 @@
 //! One hold: its begin, its lease, its connections, and its record. Pure.
 
 use super::rules::{Claim, Standing};
-use super::state::{Alarm, Enqueued, Hold, Noted, Phase, State, Want};
-use super::table::{ConnAt, HolderId, KeyId};
+use super::state::{Enqueued, Hold, Noted, Phase, State, Want};
+use super::table::{Alarm, ConnAt, HolderId, KeyId};
 use super::terms::{Key, Moment, Token, Ttl};
 use super::values::{Grant, Kept, LeaseStart, Record};
 use std::sync::Arc;
@@ -49,7 +49,6 @@ pub(super) fn announce(state: &mut State, id: HolderId) -> Grant {
     let was_announced = std::mem::replace(&mut holder.announced, true);
     let length = micros(holder.ttl);
     note(state, id, if was_announced { Record::Extended } else { Record::Granted }, length);
-    rearm(state, id);
     let holder = &state.holders[id];
     let slot = state.keys[holder.key].slot_of(holder);
     Grant { token: holder.token, ttl: holder.ttl, expires: holder.expires, slot }
@@ -62,7 +61,21 @@ pub(super) fn restart_lease(state: &mut State, id: HolderId, ttl: Ttl) -> Grant 
     holder.ttl = ttl;
     holder.note_at = Moment::NEVER;
     state.keys[holder.key].touched = state.now;
-    announce(state, id)
+    let grant = announce(state, id);
+    rearm(state, id);
+    grant
+}
+
+/// The hold of this key and token, if this connection owns it: its own holds are few, and the key needs no search.
+pub(super) fn find_own(
+    state: &State,
+    conn: ConnAt,
+    key: Key<'_>,
+    token: Token,
+) -> Option<HolderId> {
+    let id = state.conns[conn].owned.find(token.fence())?;
+    let holder = &state.holders[id];
+    (holder.token == token && *state.keys[holder.key].name == *key.bytes()).then_some(id)
 }
 
 /// The hold of this key and token.
@@ -136,15 +149,7 @@ pub(super) fn dequeue(state: &mut State, id: HolderId) {
 
 /// Makes sure that the timer of a hold fires in time for what is to be done next.
 pub(super) fn rearm(state: &mut State, id: HolderId) {
-    let (due, place) = (state.holders[id].due(), id.place() as usize);
-    if state.hold_timers.len() <= place {
-        state.hold_timers.resize(place + 1, Moment::NEVER);
-    }
-    let timer = &mut state.hold_timers[place];
-    if due < *timer {
-        let before = std::mem::replace(timer, due);
-        state.timers.reset(Alarm::Hold(id), before, due);
-    }
+    state.timers.arm(Alarm::Hold(id), state.holders[id].due());
 }
 
 /// Notes a change for the record.

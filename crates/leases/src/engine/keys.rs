@@ -50,7 +50,7 @@ impl KeyEntry {
     }
 
     pub(super) fn is_idle(&self) -> bool {
-        self.holders.len() == 0 && self.queue.len() == 0
+        self.holders.is_empty() && self.queue.is_empty()
     }
 
     /// Whether it can be forgotten: nothing depends on it.

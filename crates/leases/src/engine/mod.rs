@@ -26,10 +26,10 @@ pub use values::{
 };
 pub use view::{Cursor, KeyLine, KeyView, Party, Sight};
 
-use state::{Alarm, Conn, Enqueued, Hold, Noted, Phase, State, Want};
+use state::{Conn, Enqueued, Hold, Noted, Phase, State, Want};
 use std::hash::RandomState;
 use std::sync::Arc;
-use table::HolderId;
+use table::{Alarm, HolderId};
 
 /// The lock manager. [The crate](crate) says what to call, and in which order.
 pub struct Engine(State);
@@ -89,7 +89,7 @@ impl Engine {
                 requests::enqueue(state, conn, key, Want { claim, ttl: ttl(wanted) })
             }
             Request::Wait { key, timeout } => requests::wait(state, conn, key, timeout),
-            Request::Release { key, token } => requests::release(state, key, token),
+            Request::Release { key, token } => requests::release(state, conn, key, token),
             Request::Renew { key, token, ttl: wanted } => {
                 requests::renew(state, conn, key, token, ttl(wanted))
             }
@@ -269,7 +269,7 @@ impl Engine {
     /// Grants nothing before `until`. Present holds can be renewed and released, and queues fill.
     pub fn close(&mut self, until: Moment) {
         self.0.closed_until = until;
-        self.0.timers.reset(Alarm::Open, Moment::NEVER, until);
+        self.0.timers.arm(Alarm::Open, until);
     }
 
     /// The end of the time of [`Engine::close`].

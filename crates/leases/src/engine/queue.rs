@@ -1,8 +1,8 @@
 //! The queues of the keys: who waits, and who gets a slot that becomes free. Pure.
 
 use super::holding;
-use super::state::{Alarm, Enqueued, Hold, Phase, State, Waiter, Want};
-use super::table::{ConnAt, HolderId, KeyId, WaiterId};
+use super::state::{Enqueued, Hold, Phase, State, Waiter, Want};
+use super::table::{Alarm, ConnAt, HolderId, KeyId, WaiterId};
 use super::terms::{Moment, Seconds};
 use super::values::{Answer, Effect};
 
@@ -16,8 +16,8 @@ pub(super) fn join(
 ) -> WaiterId {
     state.arrivals += 1;
     let (arrival, since) = (state.arrivals, state.now);
-    let timer_at = Moment::NEVER;
-    let waiter = Waiter { key, conn, want, arrival, since, timer_at, blocked: false, enqueued };
+    let until = Moment::NEVER;
+    let waiter = Waiter { key, conn, want, arrival, since, until, blocked: false, enqueued };
     let id = state.waiters.insert(waiter);
     state.conns[conn].entries += 1;
     state.keys.add_waiter(key, arrival, id);
@@ -29,8 +29,8 @@ pub(super) fn join(
 pub(super) fn block(state: &mut State, id: WaiterId, timeout: Seconds) {
     let waiter = &mut state.waiters[id];
     waiter.blocked = true;
-    waiter.timer_at = state.now.after(timeout);
-    state.timers.reset(Alarm::Wait(id), Moment::NEVER, waiter.timer_at);
+    waiter.until = state.now.after(timeout);
+    state.timers.arm(Alarm::Wait(id), waiter.until);
     state.conns[waiter.conn].blocked = Some(id);
 }
 
@@ -50,7 +50,6 @@ pub(super) fn leave(state: &mut State, id: WaiterId) -> Waiter {
 /// Takes a request out of its queue.
 fn take(state: &mut State, id: WaiterId) -> Waiter {
     let waiter = state.waiters.remove(id);
-    state.timers.reset(Alarm::Wait(id), waiter.timer_at, Moment::NEVER);
     let conn = &mut state.conns[waiter.conn];
     conn.entries -= 1;
     if waiter.blocked {
@@ -108,7 +107,7 @@ pub(super) fn serve_more(state: &mut State) {
 
 /// Serves all queues that filled up while nothing was granted.
 pub(super) fn serve_all(state: &mut State) {
-    let keys = state.keys.entries.iter().filter(|(_, entry)| entry.queue.len() > 0);
+    let keys = state.keys.entries.iter().filter(|(_, entry)| !entry.queue.is_empty());
     for key in keys.map(|(key, _)| key).collect::<Vec<_>>() {
         serve(state, key);
     }
@@ -150,28 +149,21 @@ pub(super) fn expire_due(state: &mut State, id: HolderId) -> bool {
     is_due
 }
 
-/// Serves due timers.
+/// Serves due timers. One that fires for an earlier entry of its place is set anew, so all comes in the order of its time.
 pub(super) fn ring(state: &mut State) {
-    while let Some(alarm) = state.timers.pop(state.now) {
+    while let Some((at, alarm)) = state.timers.pop(state.now) {
+        let due = match alarm {
+            Alarm::Hold(id) => state.holders.get(id).map_or(Moment::NEVER, Hold::due),
+            Alarm::Open => state.closed_until,
+            Alarm::Wait(id) => state.waiters.get(id).map_or(Moment::NEVER, |waiter| waiter.until),
+        };
         match alarm {
-            Alarm::Hold(id) => {
-                state.hold_timers[id.place() as usize] = Moment::NEVER;
-                let Some(holder) = state.holders.get(id) else { continue };
-                if holder.expires <= state.now {
-                    expire(state, id);
-                } else if holder.lapses <= state.now {
-                    give_back(state, id);
-                } else if holder.note_at <= state.now {
-                    holding::note_left(state, id);
-                } else {
-                    holding::rearm(state, id);
-                }
-            }
+            _ if at < due => state.timers.arm(alarm, due),
+            Alarm::Hold(id) if state.holders[id].expires <= state.now => expire(state, id),
+            Alarm::Hold(id) if state.holders[id].lapses <= state.now => give_back(state, id),
+            Alarm::Hold(id) => holding::note_left(state, id),
             Alarm::Open => serve_all(state),
-            Alarm::Wait(id) => {
-                state.waiters[id].timer_at = Moment::NEVER;
-                end_wait(state, id, Answer::TimedOut);
-            }
+            Alarm::Wait(id) => end_wait(state, id, Answer::TimedOut),
         }
     }
 }

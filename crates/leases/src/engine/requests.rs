@@ -107,8 +107,13 @@ pub(super) fn wait(state: &mut State, conn: ConnAt, key: Key<'_>, timeout: Secon
 }
 
 /// `r`, `sr`: releases a slot.
-pub(super) fn release(state: &mut State, key: Key<'_>, token: Option<Token>) -> Decision {
-    let id = held(state, key, token)?;
+pub(super) fn release(
+    state: &mut State,
+    conn: ConnAt,
+    key: Key<'_>,
+    token: Option<Token>,
+) -> Decision {
+    let id = held(state, conn, key, token)?;
     holding::dequeue(state, id);
     queue::free(state, id);
     Ok(Some(Answer::Released))
@@ -122,7 +127,7 @@ pub(super) fn renew(
     token: Option<Token>,
     ttl: Ttl,
 ) -> Decision {
-    let id = held(state, key, token)?;
+    let id = held(state, conn, key, token)?;
     let standing = state.holders[id].standing.renewed(conn);
     holding::stand(state, id, standing);
     holding::restart_lease(state, id, ttl);
@@ -181,7 +186,14 @@ fn enqueued(state: &mut State, conn: ConnAt, key: KeyId) -> Option<Enqueued> {
 }
 
 /// The hold that a token proves now. A hold whose lease is over is ended instead.
-fn held(state: &mut State, key: Key<'_>, token: Option<Token>) -> Result<HolderId, Refusal> {
-    let id = token.and_then(|token| holding::find(state, key, token)).ok_or(Refusal::NotHeld)?;
+fn held(
+    state: &mut State,
+    conn: ConnAt,
+    key: Key<'_>,
+    token: Option<Token>,
+) -> Result<HolderId, Refusal> {
+    let token = token.ok_or(Refusal::NotHeld)?;
+    let own = holding::find_own(state, conn, key, token);
+    let id = own.or_else(|| holding::find(state, key, token)).ok_or(Refusal::NotHeld)?;
     if queue::expire_due(state, id) { Err(Refusal::NotHeld) } else { Ok(id) }
 }

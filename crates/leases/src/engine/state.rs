@@ -85,8 +85,8 @@ pub(super) struct Waiter {
     /// Its number in the order of arrival.
     pub(super) arrival: u64,
     pub(super) since: Moment,
-    /// The deadline of its timer.
-    pub(super) timer_at: Moment,
+    /// The end of the wait; [`Moment::NEVER`] while nobody waits for the answer.
+    pub(super) until: Moment,
     /// Whether its connection waits for the answer now (`l`, `w`); false between `e` and `w`.
     pub(super) blocked: bool,
     /// Whether the request came by `e`.
@@ -126,14 +126,6 @@ pub(super) struct Conn {
     pub(super) blocked: Option<WaiterId>,
 }
 
-/// What a timer is for. At the same moment leases end before waits, so the next waiter gets the lock.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Alarm {
-    Hold(HolderId),
-    Open,
-    Wait(WaiterId),
-}
-
 /// A change that was not taken yet.
 pub(super) enum Noted {
     Present(fn(Kept) -> Record, HolderId, Token),
@@ -156,11 +148,7 @@ pub(super) struct State {
     pub(super) generation: u32,
     /// The number of the latest waiter.
     pub(super) arrivals: u64,
-    pub(super) timers: Timers<Alarm>,
-    /// The deadlines of the timers of holds, by place. The timer of a place fires no later than something is to be done
-    /// about the hold there, and stays when the hold has ended: most holds end long before their lease, so the next
-    /// hold in the place needs no other timer.
-    pub(super) hold_timers: Vec<Moment>,
+    pub(super) timers: Timers,
     pub(super) effects: VecDeque<Effect>,
     pub(super) counters: Counters,
     /// The changes to be recorded, if they are recorded.
@@ -190,8 +178,7 @@ impl State {
             enqueued: 0,
             generation: 0,
             arrivals: 0,
-            timers: Timers::default(),
-            hold_timers: Vec::new(),
+            timers: Timers::new(),
             effects: VecDeque::new(),
             counters: Counters::default(),
             changes: None,
@@ -262,7 +249,7 @@ impl State {
     /// Whether the key has room beside its holders, no request is ahead, and grants are possible now.
     pub(super) fn has_room(&self, key: KeyId, claim: Claim) -> bool {
         let entry = &self.keys[key];
-        entry.queue.len() == 0 && entry.admits(claim) && self.now >= self.closed_until
+        entry.queue.is_empty() && entry.admits(claim) && self.now >= self.closed_until
     }
 
     /// Whether the head of a queue may be a holder now.

@@ -120,6 +120,10 @@ impl<const OF: char> Line<OF> {
         u32::try_from(len).expect("an entry for each id")
     }
 
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.first.is_none()
+    }
+
     pub(crate) fn add(&mut self, number: u64, id: Id<OF>) {
         let mut entry = (number, id);
         let Some(first) = &mut self.first else {
@@ -209,38 +213,69 @@ impl<const OF: char> Chain<OF> {
     }
 }
 
-/// The deadlines of payloads. Those that are due at the same moment come in the order of the payloads.
-#[derive(Debug)]
-pub(super) struct Timers<P>(BTreeSet<(Moment, P)>);
-
-impl<P: Copy + Ord> Default for Timers<P> {
-    fn default() -> Self {
-        Self(BTreeSet::new())
-    }
+/// What a timer is for. At the same moment leases end before waits, so the next waiter gets the lock.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Alarm {
+    Hold(HolderId),
+    Open,
+    Wait(WaiterId),
 }
 
-impl<P: Copy + Ord> Timers<P> {
-    /// Moves the timer of a payload from one deadline to another. [`Moment::NEVER`] stands for no timer.
-    pub(super) fn reset(&mut self, payload: P, from: Moment, to: Moment) {
-        if from < Moment::NEVER {
-            self.0.remove(&(from, payload));
-        }
-        if to < Moment::NEVER {
-            self.0.insert((to, payload));
+/// A timer for each place of the tables of holders and waiters. It fires no later than something is to be done about the
+/// entry there, and stays when the entry has ended: most entries end long before their deadlines, so the next one in the
+/// place needs no other timer.
+pub(super) struct Timers {
+    all: BTreeSet<(Moment, Alarm)>,
+    /// When the first of them fires, for every request asks that; [`Moment::NEVER`] without timers.
+    next: Moment,
+    /// The same by place, for each kind of alarm; [`Moment::NEVER`] without a timer.
+    armed: [Vec<Moment>; 3],
+}
+
+impl Timers {
+    pub(super) fn new() -> Self {
+        Self { all: BTreeSet::new(), next: Moment::NEVER, armed: Default::default() }
+    }
+
+    /// Makes sure that a timer fires at `due`, or before; [`Moment::NEVER`] needs none.
+    pub(super) fn arm(&mut self, alarm: Alarm, due: Moment) {
+        let armed = self.armed(alarm);
+        if due < *armed {
+            let before = std::mem::replace(armed, due);
+            self.all.remove(&(before, alarm));
+            self.all.insert((due, alarm));
+            self.next = self.next.min(due);
         }
     }
 
-    /// Takes the first timer if its deadline is at or before `now`.
-    pub(super) fn pop(&mut self, now: Moment) -> Option<P> {
-        if self.next() > now {
+    fn armed(&mut self, alarm: Alarm) -> &mut Moment {
+        let (kind, place) = match alarm {
+            Alarm::Hold(id) => (0, id.place() as usize),
+            Alarm::Open => (1, 0),
+            Alarm::Wait(id) => (2, id.place() as usize),
+        };
+        let armed = &mut self.armed[kind];
+        if armed.len() <= place {
+            armed.resize(place + 1, Moment::NEVER);
+        }
+        &mut armed[place]
+    }
+
+    /// Takes the first timer if it fires at or before `now`. Those that fire at the same moment come in the order of their
+    /// alarms.
+    pub(super) fn pop(&mut self, now: Moment) -> Option<(Moment, Alarm)> {
+        if self.next > now {
             return None;
         }
-        self.0.pop_first().map(|(_, payload)| payload)
+        let (at, alarm) = self.all.pop_first()?;
+        self.next = self.all.first().map_or(Moment::NEVER, |(at, _)| *at);
+        *self.armed(alarm) = Moment::NEVER;
+        Some((at, alarm))
     }
 
-    /// The first deadline; [`Moment::NEVER`] without timers.
-    pub(super) fn next(&self) -> Moment {
-        self.0.first().map_or(Moment::NEVER, |(deadline, _)| *deadline)
+    /// When the first one fires; [`Moment::NEVER`] without timers.
+    pub(super) const fn next(&self) -> Moment {
+        self.next
     }
 }
 
@@ -363,15 +398,28 @@ mod tests {
 
     #[test]
     fn timers_fire_in_order_and_never_early() {
-        let mut timers = Timers::default();
-        for (payload, deadline) in [('b', 1_500), ('a', 1_500), ('c', 7)] {
-            timers.reset(payload, Moment::NEVER, at(deadline));
+        let mut timers = Timers::new();
+        let (hold, wait) = (Alarm::Hold(Id::new(7)), Alarm::Wait(Id::new(0)));
+        for (alarm, due) in [(wait, 1_500), (hold, 1_500), (Alarm::Open, 7)] {
+            timers.arm(alarm, at(due));
         }
-        assert_eq!(timers.next(), at(7));
-        assert_eq!(timers.pop(at(1_499)), Some('c'));
-        assert_eq!(timers.pop(at(1_499)), None);
-        assert_eq!([timers.pop(at(1_500)), timers.pop(at(1_500))], [Some('a'), Some('b')]);
-        assert_eq!((timers.pop(Moment::NEVER), timers.next()), (None, Moment::NEVER));
+        assert!(timers.next() == at(7));
+        assert!(timers.pop(at(1_499)) == Some((at(7), Alarm::Open)));
+        assert!(timers.pop(at(1_499)).is_none());
+        assert!(timers.pop(at(1_500)) == Some((at(1_500), hold)));
+        assert!(timers.pop(at(1_500)) == Some((at(1_500), wait)));
+        assert!(timers.pop(Moment::NEVER).is_none() && timers.next() == Moment::NEVER);
+    }
+
+    #[test]
+    fn a_place_has_one_timer_the_earliest() {
+        let (mut timers, wait) = (Timers::new(), Alarm::Wait(Id::new(3)));
+        for due in [9, 5, 7, u64::MAX] {
+            timers.arm(wait, at(due));
+        }
+        assert!(timers.pop(at(9)) == Some((at(5), wait)) && timers.pop(at(9)).is_none());
+        timers.arm(wait, at(8));
+        assert!(timers.pop(at(9)) == Some((at(8), wait)));
     }
 
     proptest! {
