@@ -89,7 +89,7 @@ impl Fault {
             Self::Invalid(detail) => detail,
             Self::BadRequest => "the query or a header is not valid",
             Self::NotFound => "no such path; a slash in a key is written %2F",
-            Self::BodyRefused => "this request takes no body, or at most 4096 bytes",
+            Self::BodyRefused => "a body has at most 4096 bytes, and GET has none",
             Self::WrongHost => "the name in the address must be localhost or an IP address",
             Self::WrongOrigin => "--http-cors-allowed-origins does not name this page's origin",
             Self::Unauthorized | Self::NoAdmin | Self::WrongMethod(_) | Self::NeedsTls => {

@@ -355,6 +355,11 @@ impl Members {
     }
 }
 
+/// Checks the body of a request without members. Many clients send `{}` with each POST.
+pub(super) fn no_members(body: &[u8]) -> Result<(), Fault> {
+    Members::parse(body, &[]).map(drop)
+}
+
 /// The request of a body.
 pub(super) fn request<'a>(
     deed: Deed,

@@ -16,7 +16,6 @@ use crate::server::{
 #[cfg(feature = "etcd")]
 use crate::server::{Link, Place, open_http};
 use http_body_util::{BodyExt, Limited};
-use hyper::Response;
 use hyper::body::{Body, Bytes};
 #[cfg(feature = "etcd")]
 use hyper::client::conn::http1::handshake;
@@ -25,6 +24,7 @@ use hyper::header::HeaderMap;
 use hyper::header::{CONNECTION, EXPECT, HOST, HeaderValue, TRANSFER_ENCODING};
 use hyper::http::StatusCode;
 use hyper::http::request::Parts;
+use hyper::{Method, Response};
 use leases::wire::tag_of;
 use leases::{Answer, Grant, Key, Progress, Refusal, Sight};
 use std::error::Error;
@@ -207,7 +207,7 @@ impl Site {
             is_allowed.then_some(()).ok_or(Fault::RateLimited)?;
         }
         let found = request::find(&head.method, path)?;
-        if has_body && !matches!(found.route, Route::Ask(..)) {
+        if has_body && matches!(head.method, Method::GET | Method::HEAD) {
             return Err(Fault::BodyRefused);
         }
         if self.reach == Reach::Standby {
@@ -233,6 +233,9 @@ impl Site {
         let query = head.uri.query();
         let is_draining = self.is_asked_by_draining(head);
         let key = || found.key.as_deref().ok_or(Fault::BadRequest);
+        if !matches!(found.route, Route::Ask(..)) {
+            request::no_members(body)?;
+        }
         Ok(match found.route {
             Route::Page => self.page(),
             Route::Fixed(content_type, body) => reply::whole(OK, content_type, body),

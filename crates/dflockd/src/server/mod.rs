@@ -125,10 +125,13 @@ async fn drive(shared: Arc<Shared>) {
         let now = shared.now();
         let next = {
             let mut core = shared.core();
-            if core.end_idle_sessions(now, shared.settings.auto_release) {
+            let has_ended = core.end_idle_sessions(now, shared.settings.auto_release);
+            let next = core.turn(now);
+            // A lease may have ended, and with it the last that a session had.
+            if has_ended || core.draining {
                 shared.changed.notify_one();
             }
-            core.turn(now)
+            next
         };
         if next <= now {
             // More is due than one turn serves: connections get their turn first.

@@ -244,7 +244,7 @@ impl Drop for Untold<'_> {
 impl Drop for Visit<'_> {
     fn drop(&mut self) {
         match self.session {
-            Some((id, _)) => self.shared.core().sessions.leave(self.shared.now(), id),
+            Some((id, _)) => self.shared.leave_session(id),
             None => self.shared.leave(self.conn, AutoRelease::Off),
         }
     }
@@ -272,6 +272,15 @@ impl Shared {
         address: Option<IpAddr>,
     ) -> Result<SessionId, super::core::Full> {
         self.core().open_session(&self.settings, self.now(), address)
+    }
+
+    /// A request of a session has ended: the end of the server may have waited for it.
+    fn leave_session(&self, id: SessionId) {
+        let (now, mut core) = (self.now(), self.core());
+        core.sessions.leave(now, id);
+        if core.draining {
+            self.changed.notify_one();
+        }
     }
 
     /// Ends a session; false if there is none.

@@ -1,8 +1,10 @@
 //! Sessions and the end of a server that has the locks in memory or in a directory.
 
-use crate::site::{Site, answer_of};
+use crate::site::{Site, answer_of, token};
 use nix::sys::signal::Signal;
+use rstest::rstest;
 use serde_json::json;
+use testbed::dflockd::until;
 
 fn is_error(answer: &crate::site::Answer, status: u16, word: &str) {
     assert_eq!((answer.status, answer.json()["error"].as_str()), (status, Some(word)));
@@ -22,11 +24,62 @@ fn a_server_that_shuts_down_lets_holders_finish() {
     let watch =
         format!("/v1/locks/k?watch={}", site.get("/v1/locks/k").json()["tag"].as_str().unwrap());
     is_error(&site.get(&watch), 503, "draining");
+    assert_eq!(waiter.end().status, 204);
     assert_eq!(holder.post("/v1/locks/k/release", &json!({"token": held})).status, 204);
-    for session in [holder, waiter, other] {
-        assert_eq!(session.end().status, 204);
+    // Two sessions are left, which have nothing.
+    assert_eq!(site.daemon.ended().code(), Some(0));
+}
+
+/// How a session comes to have nothing, for which the end of the server would wait.
+#[derive(Clone, Copy, PartialEq)]
+enum Left {
+    NeverTook,
+    ReleasedBefore,
+    /// Another client released its hold.
+    ReleasedByToken,
+    LeaseEnds,
+    TakenAway,
+    ReleasedAtLast,
+}
+
+/// Nobody would hear of its end. The server waits for clients without a limit here.
+#[rstest]
+#[case(Left::NeverTook)]
+#[case(Left::ReleasedBefore)]
+#[case(Left::ReleasedByToken)]
+#[case(Left::LeaseEnds)]
+#[case(Left::TakenAway)]
+#[case(Left::ReleasedAtLast)]
+fn a_session_that_has_nothing_does_not_delay_the_end(#[case] how: Left) {
+    let secret = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(&secret, "admin").unwrap();
+    let path = secret.path().to_str().unwrap();
+    let options = ["--shutdown-timeout", "0", "--http-session-idle-timeout", "600"];
+    let mut site = Site::start(&[&options[..], &["--admin-token-file", path]].concat());
+    let session = site.session();
+    let mut talker = site.daemon.talk();
+    let lease = if how == Left::LeaseEnds { 2 } else { 600 };
+    let body = json!({"acquire_timeout_s": 0, "lease_ttl_s": lease});
+    let held = (how != Left::NeverTook).then(|| token(&session.post("/v1/locks/k", &body)));
+    let release = || session.post("/v1/locks/k/release", &json!({"token": held})).status;
+    if how == Left::ReleasedBefore {
+        assert_eq!(release(), 204);
     }
-    // Nobody is left.
+    // A client for which it waits.
+    assert_eq!(talker.ask("ping", "_", "_"), "ok");
+    site.daemon.signal(Signal::SIGTERM);
+    until("it shuts down", || site.get("/ready").status == 503);
+    if how == Left::ReleasedByToken {
+        assert_eq!(talker.ask("r", "k", held.as_deref().unwrap()), "ok");
+    }
+    drop(talker);
+    if how == Left::TakenAway {
+        let admin = "Authorization: Bearer admin\r\n";
+        assert_eq!(site.ask("POST", "/v1/admin/release?key=k", admin).status, 200);
+    }
+    if how == Left::ReleasedAtLast {
+        assert_eq!(release(), 204);
+    }
     assert_eq!(site.daemon.ended().code(), Some(0));
 }
 

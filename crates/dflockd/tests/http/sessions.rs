@@ -38,6 +38,17 @@ fn a_session_begins_and_ends() {
     assert_eq!(site.get("/v1/stats").json()["connections"], 1);
 }
 
+/// As many clients do with each request, whether it has members or not.
+#[test]
+fn an_empty_object_is_no_body() {
+    let site = Site::start(&[]);
+    let begun = site.post("/v1/sessions", "Content-Type: application/json\r\n", "{}");
+    assert_eq!(begun.status, 200, "{}", begun.text());
+    let path = format!("/v1/sessions/{}", begun.json()["session_id"].as_str().unwrap());
+    assert_eq!(site.post(&format!("{path}/ping"), "", " {} ").status, 204);
+    assert_eq!(answer_of(site.send("DELETE", &path, "", "{}")).status, 204);
+}
+
 /// A wait that is open, and another one that stands behind it.
 #[test]
 fn the_end_of_a_session_ends_its_waits() {

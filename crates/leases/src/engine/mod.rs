@@ -55,6 +55,16 @@ impl Engine {
         state.conn_id(id)
     }
 
+    /// Whether a connection has no hold, no place in a queue and no request of `e`, and renews no hold of another one: its
+    /// end changes nothing.
+    #[must_use]
+    pub fn is_idle(&self, conn: ConnId) -> bool {
+        self.0.conn(conn).is_none_or(|conn| {
+            let Conn { entries, renewed, .. } = &self.0.conns[conn];
+            *entries == 0 && renewed.last().is_none()
+        })
+    }
+
     /// The label of a connection, if it has one.
     #[must_use]
     pub fn label(&self, conn: ConnId) -> Option<&Label> {

@@ -120,6 +120,13 @@ impl Core {
         Ok(id)
     }
 
+    /// Whether the end of the server is to wait for a client: for each socket, and for a session that has an open request,
+    /// a hold or a place in a queue. Nobody hears of the end of any other session.
+    pub(in crate::server) fn has_clients(&self) -> bool {
+        let is_in_use = |it: &Session| it.open > 0 || !self.engine.is_idle(it.conn);
+        self.connections.len() > self.sessions.len() || self.sessions.all.values().any(is_in_use)
+    }
+
     /// A connection for one request that belongs to no session.
     pub(in crate::server) fn open_alone(&mut self, address: Option<IpAddr>) -> ConnId {
         self.seat(ClientKind::Session, address).0

@@ -41,7 +41,8 @@ pub(crate) struct Shared {
     kicked: watch::Sender<bool>,
     /// The gate for everything that reads the table of keys.
     pub(crate) pace: Pace,
-    /// Notified when draining begins, when a connection has left, and when a standby has come.
+    /// Notified when draining begins, when a connection has left, when a standby has come, and when a session may have
+    /// lost what it had.
     pub(crate) changed: Notify,
     /// What this server knows of the others.
     #[cfg(feature = "etcd")]
@@ -96,13 +97,13 @@ impl Shared {
         0
     }
 
-    /// Whether all clients have left.
+    /// Whether all clients have left for which the end of the server waits.
     pub(crate) fn is_empty(&self) -> bool {
         #[cfg(feature = "etcd")]
         if self.standby.is_busy() {
             return false;
         }
-        self.core().connections.len() == 0
+        !self.core().has_clients()
     }
 
     pub(crate) fn now(&self) -> Moment {
@@ -237,6 +238,7 @@ impl Shared {
         }
         let progress = core.engine.force_release(now, key, forced, PARTIES_PER_TURN);
         core.deliver(now);
+        self.changed.notify_one();
         Ok(progress)
     }
 
@@ -271,7 +273,9 @@ impl Shared {
     pub(crate) fn kick_one(&self, serial: u64) -> bool {
         let (now, auto) = (self.now(), self.settings.auto_release);
         let mut core = self.core();
-        core.kick_session(now, serial, auto) || core.connections.kick(serial)
+        let is_known = core.kick_session(now, serial, auto) || core.connections.kick(serial);
+        self.changed.notify_one();
+        is_known
     }
 
     /// Whether clients should use this server.
