@@ -39,7 +39,7 @@ use tokio::time::timeout;
 
 use crate::Holder;
 use crate::address::ServerAddress;
-use crate::claim::KeyEvent;
+use crate::claims::KeyEvent;
 use crate::connection::Stats;
 use crate::dialogue::Grant;
 use crate::error::ClientError;

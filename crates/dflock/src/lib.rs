@@ -75,6 +75,7 @@
 mod address;
 pub mod blocking;
 mod claim;
+mod claims;
 mod connection;
 mod dialogue;
 mod error;
@@ -98,7 +99,8 @@ mod watch;
 struct Readme;
 
 pub use address::{AddressError, DEFAULT_PORT, ServerAddress, Servers, shard};
-pub use claim::{Claim, Claims, Client, Entry, KeyEvent, Leases, Ticket};
+pub use claim::{Claim, Client, Entry, Ticket};
+pub use claims::{Claims, KeyEvent, Leases};
 pub use connection::{Connection, Stats};
 pub use dialogue::{Grace, Grant, Place};
 pub use error::{ClientError, Refusal};

@@ -7,8 +7,9 @@ use tokio::time::timeout;
 use wrapcmd::Form;
 
 use super::args::{Admin, ForceRelease, Kick, Reach};
-use super::outcome::{Failure, is_nobody};
-use super::{answer, holder, reach, seconds};
+use super::outcome::{Failure, answer, is_nobody};
+use super::{holder, reach};
+use crate::terms::seconds;
 use crate::{Client, ClientError, Refusal, ServerAddress, transport};
 
 pub(super) async fn force_release(

@@ -13,10 +13,11 @@ use tokio::time::timeout;
 use wrapcmd::Form;
 
 use super::args::{self, Acquire, HeldArgs, Keys, Renew, Watch};
-use super::outcome::Failure;
+use super::outcome::{Failure, answer, complain, json_line, print, print_all};
 use super::sys::{Endings, output_closed, told_to_end};
 use super::wanted::{KeysWanted, Outcome};
-use super::{answer, complain, holder, json_line, print, print_all, reach, seconds};
+use super::{holder, reach};
+use crate::terms::seconds;
 use crate::{
     Client, ClientError, Grant, Holder, Key, Leases, Loss, Refusal, ServerAddress, Stats, Token,
 };

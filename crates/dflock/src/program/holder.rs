@@ -1,8 +1,7 @@
 //! What a user is told during a wait: the holder of the lock, or the server that does not answer. And the holder in
 //! words, for `stats` and for a user who did not get the lock.
 
-use super::mention;
-use super::outcome::NAMELESS;
+use super::outcome::{NAMELESS, mention};
 use crate::{Client, Holder, Key, ServerAddress};
 use pidlockfile::span;
 use serde_json::Value;

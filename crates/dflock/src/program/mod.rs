@@ -11,7 +11,6 @@ mod holder;
 mod outcome;
 mod reach;
 mod run;
-mod step;
 /// What the program asks of the operating system: how a command is started, attended and stopped, which signals end the
 /// program, and its user.
 #[cfg_attr(unix, path = "sys/posix.rs")]
@@ -23,9 +22,7 @@ use crate::terms::seconds;
 use crate::{Client, Settings};
 use args::{Arguments, Command};
 use clap::CommandFactory;
-use outcome::Failure;
-use serde_json::Value;
-use std::io::{self, Write};
+use outcome::{Failure, complain, print};
 use std::process::ExitCode;
 use wrapcmd::Form;
 use wrapcmd::usage::{self, OwnWords};
@@ -42,7 +39,7 @@ pub fn command() -> clap::Command {
 /// Runs the program with the arguments of this process.
 #[must_use]
 pub fn main() -> ExitCode {
-    if let Some(code) = step::become_command() {
+    if let Some(code) = run::become_command() {
         return ExitCode::from(code);
     }
     let words = reach::separated(std::env::args_os().collect());
@@ -109,66 +106,4 @@ async fn converse(arguments: Arguments) -> Result<u8, Failure> {
         Command::Completions { shell } => print(&wrapcmd::completions(shell, &command()))?,
     }
     Ok(0)
-}
-
-/// Prints an answer in the form that was asked for.
-fn answer(
-    form: Form,
-    text: impl FnOnce() -> String,
-    json: impl FnOnce() -> Value,
-) -> Result<(), Failure> {
-    match form {
-        Form::Text => print(&text()),
-        Form::Json => print(&json_line(&json())),
-        Form::Quiet => Ok(()),
-    }
-}
-
-/// One line of JSON.
-fn json_line(value: &Value) -> String {
-    wrapcmd::json(value) + "\n"
-}
-
-/// Writes to standard output; a reader that went away is no failure.
-fn print(text: &str) -> Result<(), Failure> {
-    wrapcmd::print(text).map_err(|error| Failure::System("standard output", error))
-}
-
-/// Writes to standard output what somebody must read.
-fn print_all(bytes: &[u8]) -> Result<(), Failure> {
-    let mut output = io::stdout().lock();
-    let written = output.write_all(bytes).and_then(|()| output.flush());
-    written.map_err(|error| Failure::System("standard output", error))
-}
-
-/// Says on standard error what is not the end of it.
-fn mention(text: &str, form: Form) {
-    if form == Form::Text {
-        let _ = writeln!(io::stderr(), "dflock: {text}");
-    }
-}
-
-/// Says why it was not done. JSON takes the place of an answer.
-fn complain(failure: &Failure, form: Form) {
-    match form {
-        Form::Json => {
-            if let Err(unwritten) = print(&json_line(&failure.to_json())) {
-                let _ = writeln!(io::stderr(), "dflock: {unwritten}");
-            }
-        }
-        Form::Quiet if failure.is_about_holders() => {}
-        Form::Text | Form::Quiet => {
-            let _ = writeln!(io::stderr(), "dflock: {failure}");
-        }
-    }
-}
-
-/// The same of a command that has begun: standard output is its own.
-fn complain_beside_command(failure: &Failure, form: Form) {
-    match form {
-        Form::Json => {
-            let _ = io::stderr().write_all(json_line(&failure.to_json()).as_bytes());
-        }
-        Form::Text | Form::Quiet => complain(failure, form),
-    }
 }

@@ -1,10 +1,11 @@
-//! The outcomes of `dflock` as a closed list, with their exit codes and words.
+//! The outcomes of `dflock` as a closed list, with their exit codes and words; and how answers and failures are
+//! written.
 
 use crate::{ClientError, Key, Loss, Refusal, ServerAddress};
 use serde_json::{Value, json};
 use std::fmt;
-use std::io;
-use wrapcmd::exit;
+use std::io::{self, Write};
+use wrapcmd::{Form, exit};
 
 /// What is said of a holder whose name the server does not know.
 pub(super) const NAMELESS: &str = "held by another client";
@@ -194,6 +195,68 @@ pub(super) fn is_nobody(error: &io::Error) -> bool {
 impl From<ClientError> for Failure {
     fn from(error: ClientError) -> Self {
         Self::Client(error)
+    }
+}
+
+/// Prints an answer in the form that was asked for.
+pub(super) fn answer(
+    form: Form,
+    text: impl FnOnce() -> String,
+    json: impl FnOnce() -> Value,
+) -> Result<(), Failure> {
+    match form {
+        Form::Text => print(&text()),
+        Form::Json => print(&json_line(&json())),
+        Form::Quiet => Ok(()),
+    }
+}
+
+/// One line of JSON.
+pub(super) fn json_line(value: &Value) -> String {
+    wrapcmd::json(value) + "\n"
+}
+
+/// Writes to standard output; a reader that went away is no failure.
+pub(super) fn print(text: &str) -> Result<(), Failure> {
+    wrapcmd::print(text).map_err(|error| Failure::System("standard output", error))
+}
+
+/// Writes to standard output what somebody must read.
+pub(super) fn print_all(bytes: &[u8]) -> Result<(), Failure> {
+    let mut output = io::stdout().lock();
+    let written = output.write_all(bytes).and_then(|()| output.flush());
+    written.map_err(|error| Failure::System("standard output", error))
+}
+
+/// Says on standard error what is not the end of it.
+pub(super) fn mention(text: &str, form: Form) {
+    if form == Form::Text {
+        let _ = writeln!(io::stderr(), "dflock: {text}");
+    }
+}
+
+/// Says why it was not done. JSON takes the place of an answer.
+pub(super) fn complain(failure: &Failure, form: Form) {
+    match form {
+        Form::Json => {
+            if let Err(unwritten) = print(&json_line(&failure.to_json())) {
+                let _ = writeln!(io::stderr(), "dflock: {unwritten}");
+            }
+        }
+        Form::Quiet if failure.is_about_holders() => {}
+        Form::Text | Form::Quiet => {
+            let _ = writeln!(io::stderr(), "dflock: {failure}");
+        }
+    }
+}
+
+/// The same of a command that has begun: standard output is its own.
+pub(super) fn complain_beside_command(failure: &Failure, form: Form) {
+    match form {
+        Form::Json => {
+            let _ = io::stderr().write_all(json_line(&failure.to_json()).as_bytes());
+        }
+        Form::Text | Form::Quiet => complain(failure, form),
     }
 }
 

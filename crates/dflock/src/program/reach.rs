@@ -14,7 +14,8 @@ use wrapcmd::usage::{self, OwnWords};
 
 use super::args::{Arguments, Reach};
 use super::outcome::Failure;
-use super::{seconds, sys};
+use super::sys;
+use crate::terms::seconds;
 use crate::{ClientError, Key, Servers, Settings, Tls, TlsRoots};
 
 /// The protocol has room for this much on the line of an auth token.

@@ -1,9 +1,10 @@
 //! What `run` and `acquire` take: all keys of the command line, or none.
 
 use super::args::{Keys, Terms};
-use super::outcome::{Failure, NAMELESS};
+use super::outcome::{Failure, NAMELESS, mention};
 use super::sys::told_to_end;
-use super::{holder, mention, reach, seconds};
+use super::{holder, reach};
+use crate::terms::seconds;
 use crate::{Claim, Claims, Client, ClientError, Grant, Key, KeyEvent, Leases};
 use std::cell::RefCell;
 use std::ffi::OsStr;

@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::Claim;
+use crate::claim::Claim;
 use crate::dialogue::{Grace, Grant};
 use crate::error::ClientError;
 use crate::lease::{Lease, Loss, Taken};
@@ -386,7 +386,7 @@ const MOST_TOGETHER: usize = 16;
 
 /// Whether these can be sent as one request, which takes all keys if they are free: locks for one holder alone, of one
 /// client, at one server, with leases of one length, on one line.
-pub(super) fn go_together(claims: &[Claim]) -> bool {
+fn go_together(claims: &[Claim]) -> bool {
     let [first, ..] = claims else { return false };
     let (settings, one) = (&first.route.settings, &first.wanted);
     let bytes: usize = claims.iter().map(|claim| claim.wanted.key.as_bytes().len() + 1).sum();
@@ -406,7 +406,7 @@ pub(super) fn go_together(claims: &[Claim]) -> bool {
 ///
 /// # Errors
 /// The failure of the whole.
-pub(super) fn attempted<T>(
+fn attempted<T>(
     outcome: Result<Option<T>, ClientError>,
     is_persistent: bool,
 ) -> Result<Option<T>, ClientError> {
@@ -418,9 +418,7 @@ pub(super) fn attempted<T>(
 }
 
 /// The claims in the order of their keys. A client that requested one key twice would wait for itself.
-pub(super) fn in_order(
-    claims: impl IntoIterator<Item = Claim>,
-) -> Result<Vec<Claim>, ArgumentError> {
+fn in_order(claims: impl IntoIterator<Item = Claim>) -> Result<Vec<Claim>, ArgumentError> {
     let mut claims: Vec<Claim> = claims.into_iter().collect();
     claims.sort_by(|one, other| one.key().as_bytes().cmp(other.key().as_bytes()));
     let is_twice = |pair: &[Claim]| matches!(pair, [one, other] if one.key() == other.key());
@@ -435,9 +433,9 @@ pub(super) fn in_order(
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Claim, Client};
     use super::{attempted, go_together, in_order};
     use crate::address::Servers;
+    use crate::claim::{Claim, Client};
     use crate::error::{ClientError, Refusal};
     use crate::settings::Settings;
     use crate::terms::ArgumentError;

@@ -1,8 +1,4 @@
-//! Takes leases: at once, by waiting, or in two phases; one, or several of which all or none are taken.
-
-mod several;
-
-pub use several::{Claims, KeyEvent, Leases};
+//! Takes a lease: at once, by waiting, or in two phases. For several leases, see [`crate::claims`].
 
 use crate::address::{ServerAddress, Servers};
 use crate::connection::Connection;
@@ -167,9 +163,9 @@ impl Client {
 /// ```
 #[derive(Clone)]
 pub struct Claim {
-    sessions: Arc<Sessions>,
-    route: Arc<Route>,
-    wanted: Wanted,
+    pub(super) sessions: Arc<Sessions>,
+    pub(super) route: Arc<Route>,
+    pub(super) wanted: Wanted,
 }
 
 impl Claim {
@@ -230,7 +226,7 @@ impl Claim {
 
     /// Waits in line for at most `timeout`. If the server goes away meanwhile, tells it, and joins the line again; or
     /// fails if nobody is to be told.
-    async fn obtain(
+    pub(super) async fn obtain(
         &self,
         timeout: Duration,
         mut report: Option<&mut impl FnMut(&ClientError)>,
@@ -298,11 +294,11 @@ impl Claim {
     }
 
     /// The same with connections of its own.
-    fn apart(&self, sessions: &Arc<Sessions>) -> Self {
+    pub(super) fn apart(&self, sessions: &Arc<Sessions>) -> Self {
         Self { sessions: Arc::clone(sessions), ..self.clone() }
     }
 
-    fn proof(&self, token: &Token) -> Proof {
+    pub(super) fn proof(&self, token: &Token) -> Proof {
         let Wanted { key, kind, .. } = self.wanted.clone();
         Proof { key, kind, token: token.clone() }
     }
