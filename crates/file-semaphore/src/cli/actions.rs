@@ -17,9 +17,8 @@ use super::arguments::{
     Try, Wait,
 };
 use super::locks::{Verbosity, teller};
-use super::outcome::{HEADER, Outcome, exit, fail_in_json, written};
+use super::outcome::{HEADER, Outcome, complain, exit, fail_in_json, warn, written};
 use super::platform::{self, Began};
-use super::{complain, warn};
 use crate::config::{Config, Slots};
 use crate::error::Error;
 use crate::record::{Holder, LockInfo};

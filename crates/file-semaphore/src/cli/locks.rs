@@ -11,8 +11,7 @@ use wrapcmd::StartError;
 use wrapcmd::exit::End;
 
 use super::arguments::{Form, Run};
-use super::outcome::{exit, fail_in_json, failure_in_json, is_same, printable};
-use super::{complain, warn};
+use super::outcome::{complain, exit, fail_in_json, failure_in_json, is_same, printable, warn};
 use crate::error::Error;
 use crate::limits::STALE_TIMEOUT;
 use crate::record::Holder;

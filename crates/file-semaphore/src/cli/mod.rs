@@ -10,11 +10,8 @@ mod unix;
 #[cfg(windows)]
 mod windows;
 
-use std::io::{self, Write};
-use std::path::Path;
 use std::process::ExitCode;
 
-use outcome::printable;
 #[cfg(unix)]
 use unix as platform;
 #[cfg(windows)]
@@ -45,14 +42,4 @@ pub fn semats() -> ExitCode {
     let _ = pidlockfile::catch_file_size_signal();
     let words = std::env::args_os().skip(1);
     ExitCode::from(semats::main(words.collect()).follow())
-}
-
-/// Writes to standard error, whether anybody listens or not.
-fn complain(text: &str) {
-    let _ = io::stderr().lock().write_all(text.as_bytes());
-}
-
-/// A message of `run` while the command has the standard output.
-fn warn(path: &Path, message: &str) {
-    complain(&(printable(&format!("sema: {}: {message}", pidlockfile::shown(path))) + "\n"));
 }

@@ -2,13 +2,12 @@
 //! output keys, failure types or exit codes.
 
 use std::ffi::OsString;
-use std::io;
+use std::io::{self, Write};
 use std::path::{Component, Path};
 
 use pidlockfile::shown;
 use wrapcmd::{Value, print};
 
-use super::complain;
 use crate::error::{Error, PathProblem, is_closed_directory};
 use crate::record::LockInfo;
 use crate::semaphore::SlotStatus;
@@ -387,6 +386,16 @@ pub(crate) fn is_same(one: &Path, other: &Path) -> bool {
         parts.map(|part| part.as_os_str().to_owned()).collect()
     };
     parts(one) == parts(other)
+}
+
+/// Writes to standard error, whether anybody listens or not.
+pub(crate) fn complain(text: &str) {
+    let _ = io::stderr().lock().write_all(text.as_bytes());
+}
+
+/// A message of `run` while the command has the standard output.
+pub(crate) fn warn(path: &Path, message: &str) {
+    complain(&(printable(&format!("sema: {}: {message}", shown(path))) + "\n"));
 }
 
 #[cfg(test)]

@@ -11,8 +11,8 @@ use pidlockfile::{Pid, shown};
 use wrapcmd::exit::End;
 use wrapcmd::{Form, Value, print};
 
-use super::outcome::{Members, exit, info_members, lines, written};
-use super::{actions, complain, platform};
+use super::outcome::{Members, complain, exit, info_members, lines, printable, written};
+use super::{actions, platform};
 use crate::config::Config;
 use crate::error::{Error, InTheWay};
 use crate::record::{Holder, LockInfo, integer};
@@ -102,7 +102,7 @@ pub(crate) fn main(words: Vec<OsString>) -> End {
             FAILED
         }
         Err(Other::Wrong(message)) => {
-            complain(&format!("Error: {}\n", super::outcome::printable(&message)));
+            complain(&format!("Error: {}\n", printable(&message)));
             FAILED
         }
     })
@@ -176,7 +176,7 @@ fn perform(request: &SematsRequest) -> End {
             let in_prose =
                 request.form == Form::Text || request.command == SematsCommand::TryAcquire;
             if in_prose {
-                complain(&format!("Error: {}\n", super::outcome::printable(&error.to_string())));
+                complain(&format!("Error: {}\n", printable(&error.to_string())));
             }
             return End::Code(failed(request, &error));
         }
