@@ -13,15 +13,13 @@ mod client;
 mod journal;
 #[cfg(feature = "journal")]
 mod rpc;
-#[cfg(feature = "journal")]
-mod settings;
 
 use std::path::PathBuf;
 
 #[cfg(feature = "journal")]
-pub use journal::{Contact, EtcdJournal, Observer, Seen};
+pub use client::Settings;
 #[cfg(feature = "journal")]
-pub use settings::Settings;
+pub use journal::{Contact, EtcdJournal, Observer, Seen};
 
 /// A number that nobody can guess as long as the system has any randomness.
 #[cfg(feature = "journal")]

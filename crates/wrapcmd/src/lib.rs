@@ -47,8 +47,6 @@
 
 #![warn(clippy::exhaustive_enums, clippy::exhaustive_structs)]
 
-#[cfg(unix)]
-mod background;
 #[cfg(feature = "usage")]
 mod completions;
 pub mod exit;
@@ -67,8 +65,6 @@ pub mod usage;
 
 use std::io::{self, Write};
 
-#[cfg(unix)]
-pub use background::{Background, Began, in_background};
 #[cfg(feature = "usage")]
 #[doc(hidden)]
 pub use completions::{Shell, completions};
@@ -76,7 +72,7 @@ pub use json::{Form, Value, json};
 #[cfg(unix)]
 pub use signals::{Signals, Woken, hold_off, is_ignored, pause, wait_while_read};
 #[cfg(unix)]
-pub use standby::{Beside, Running, Standby, execute, take_over};
+pub use standby::{Background, Began, Beside, Running, Standby, execute, in_background, take_over};
 pub use start_error::StartError;
 
 /// The README's examples are tests, too.
