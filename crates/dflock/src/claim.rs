@@ -224,8 +224,8 @@ impl Claim {
         self.obtain(timeout.unwrap_or(MAX_TIME), Some(&mut report)).await
     }
 
-    /// Waits in line for at most `timeout`. If the server goes away meanwhile, tells it, and joins the line again; or
-    /// fails if nobody is to be told.
+    /// Waits in line for at most `timeout`. If the server goes away meanwhile, reports it, and joins the line again; or
+    /// fails without a `report`.
     pub(super) async fn obtain(
         &self,
         timeout: Duration,

@@ -45,14 +45,14 @@
 //!
 //! A task in the background connects to the server again at once, or to the next of [`Servers::AnyOf`], and renews all
 //! leases of the connection there. If the server renews them, the holders notice nothing. The holder of a lease that
-//! the server refuses is told [`Loss::NotHeld`]. The task tries for [`Settings::reclaim`], and stops when a lease has
+//! the server refuses gets [`Loss::NotHeld`]. The task tries for [`Settings::reclaim`], and stops when a lease has
 //! only [`Settings::margin`] left; then this lease counts as lost ([`Loss::Unreachable`]). If a connection stands but
 //! stays silent, the task waits until the lease ends, or until the server would close a silent connection
 //! ([`Settings::read_timeout`]). Meanwhile it tries another connection.
 //!
 //! The server's settings decide whether another client can get the key in that time. A server with
 //! `--auto-release-on-disconnect=false`, or with a `--disconnect-grace` at least as long as the
-//! lease, keeps the key until the holder was told. To do so across a restart it also needs
+//! lease, keeps the key until the holder knows of it. To do so across a restart it also needs
 //! `--state-dir`. A server with the default settings releases everything when it sees the connection
 //! break; two clients can then believe that they hold the key, until this one has reached the server again.
 //!

@@ -472,8 +472,8 @@ async fn look_elsewhere<T>(
     holds.attend(either).await.unwrap_or(Ok(Err(ClientError::TimedOut)))
 }
 
-/// Opens connections until one of them has renewed each of these whose time is not over, or was told that there is
-/// none. Those that have renewed some and fell silent are put aside.
+/// Opens connections until one of them has renewed each of these whose time is not over, or a server says that there
+/// is none. Those that have renewed some and fell silent are put aside.
 async fn renewed_anew(
     route: &Route,
     held: &[(Proof, Schedule)],

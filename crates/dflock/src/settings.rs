@@ -21,7 +21,7 @@ pub struct Settings {
     /// A name of this client for the operators of the server: host, process, purpose. At most 200 bytes of it are
     /// sent.
     pub name: Option<String>,
-    /// What clients that watch a key ([`super::Watch`]) are told while this one holds it: such as the address of a
+    /// What clients that watch a key ([`super::Watch`]) read while this one holds it: such as the address of a
     /// leader. 1 to 256 bytes of one line. A server that does not know values refuses:
     /// [`ClientError::NotWatched`](super::ClientError::NotWatched).
     pub value: Option<String>,
@@ -46,7 +46,7 @@ pub struct Settings {
     /// (the default) frees the lock when the connection breaks, so during the attempts another client may hold it;
     /// with such a server a short time may be better.
     pub reclaim: Option<Duration>,
-    /// How long before the end of a lease that could not be renewed the holder is told; at most a third of the lease,
+    /// How long before the end of a lease that could not be renewed the holder hears of it; at most a third of the lease,
     /// or of the read timeout. Zero by default.
     pub margin: Duration,
 }

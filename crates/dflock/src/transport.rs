@@ -157,7 +157,7 @@ async fn connect(address: &ServerAddress) -> io::Result<Box<dyn Stream>> {
 
 fn keep_alive(socket: SockRef<'_>) -> io::Result<()> {
     let keepalive = TcpKeepalive::new().with_time(KEEPALIVE_IDLE).with_interval(KEEPALIVE_INTERVAL);
-    // Windows before 10.0.15063 counts to ten, and cannot be told otherwise.
+    // Windows before 10.0.15063 counts to ten, and cannot be made to do otherwise.
     match socket.set_tcp_keepalive(&keepalive.clone().with_retries(KEEPALIVE_RETRIES)) {
         Err(_) if cfg!(windows) => socket.set_tcp_keepalive(&keepalive),
         outcome => outcome,

@@ -49,7 +49,7 @@ impl Watch {
     }
 
     /// The holder of the key, or nothing when it is free: at first at once, later when it is another one. Changes that
-    /// follow each other quickly may be told as one; the last is always told, and nothing is told twice.
+    /// follow each other quickly may come as one; the last always comes, and nothing comes twice.
     ///
     /// A broken connection is replaced, over the next of [`super::Servers::AnyOf`]. Before the first answer a server is
     /// looked for during [`Settings::connect_limit`], later for ever.
@@ -100,7 +100,7 @@ impl Watch {
     }
 }
 
-/// What is to be told, if it is another state than the last one seen.
+/// What is to be reported, if it is another state than the last one seen.
 fn news_after(last: &mut Option<String>, (tag, holder): Sight) -> Option<Option<Holder>> {
     let is_new = last.as_ref() != Some(&tag);
     *last = Some(tag);

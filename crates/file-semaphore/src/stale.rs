@@ -60,7 +60,7 @@ impl Here {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Liveness {
-    /// The very process that took the lock lives, as far as can be told.
+    /// The very process that took the lock lives, as far as can be seen.
     Alive,
     /// It is surely dead: no such process, or one that started at another time, or another boot.
     Dead,
@@ -71,7 +71,7 @@ pub enum Liveness {
     /// It belongs to another pid namespace of this machine, under this host name: a container of
     /// the same name, which cannot be looked into from here.
     Namesake,
-    /// It belongs to another machine, or to a container of another name: nothing can be told from
+    /// It belongs to another machine, or to a container of another name: nothing is known from
     /// here.
     Elsewhere,
     /// There is no holder: the lock was taken to be released by name.
@@ -109,7 +109,7 @@ impl Liveness {
         }
     }
 
-    /// Whether the holder lives, where that can be told.
+    /// Whether the holder lives, where that is known.
     #[must_use]
     pub fn is_alive(self) -> Option<bool> {
         match self {

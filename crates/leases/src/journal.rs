@@ -28,7 +28,7 @@ pub use crate::engine::{Kept, Record};
 pub struct Recovered {
     /// All holds that may not be over.
     pub holds: Vec<Kept>,
-    /// Greater than the fence of every token that a client was told.
+    /// Greater than the fence of every token that a client knows.
     pub next_fence: u64,
     /// For this long nothing may be granted, because holds may be missing.
     pub closed_micros: u64,

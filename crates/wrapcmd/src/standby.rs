@@ -222,8 +222,8 @@ fn when_told<S: AsRef<OsStr>>(mut words: impl Iterator<Item = S>) -> StartError 
         return StartError::WrapperEnded;
     };
     // It inherits no signal mask of ours. Let through at once, so that it can be ended.
-    let told = held.to_str().and_then(let_through).and(descriptor.to_str()).and_then(listen);
-    let Some(additions) = told else { return StartError::WrapperEnded };
+    let descriptor = held.to_str().and_then(let_through).and(descriptor.to_str());
+    let Some(additions) = descriptor.and_then(listen) else { return StartError::WrapperEnded };
     let mut command = Command::new(program);
     command.args(words).env_remove(REAL_PATH);
     match std::env::var_os(REAL_PATH) {
@@ -297,7 +297,7 @@ const IN_BACKGROUND: &str = "run-in-background";
 #[derive(Debug)]
 #[must_use]
 pub struct Background {
-    told: File,
+    report: File,
     child: Child,
 }
 
@@ -308,10 +308,10 @@ impl Background {
     /// # Errors
     /// No socket or no process can be had.
     pub fn start(program: &str, words: &[OsString], signals: &Signals) -> io::Result<Self> {
-        let (told, tell) = sys::line()?;
+        let (report, reporter) = sys::line()?;
         let mut child = once_more(program, IN_BACKGROUND)?;
-        let child = child.arg(signals.newly_held()).args(words).stdin(tell).spawn()?;
-        Ok(Self { told: told.into(), child })
+        let child = child.arg(signals.newly_held()).args(words).stdin(reporter).spawn()?;
+        Ok(Self { report: report.into(), child })
     }
 
     /// Waits until the command begins (`None`), or the process has ended before that. Hands it the signals that
@@ -321,12 +321,12 @@ impl Background {
     /// Somebody else has waited for the process.
     pub fn outcome(mut self, signals: &Signals) -> io::Result<Option<End>> {
         let child = i32::try_from(self.child.id()).map(Pid::from_raw).map_err(io::Error::other)?;
-        while pause(Some(signals), Some(self.told.as_fd()), None) != Woken::Ready {
+        while pause(Some(signals), Some(self.report.as_fd()), None) != Woken::Ready {
             if signals.hand_on(child) {
                 stop_here();
             }
         }
-        if self.told.read(&mut [0])? > 0 {
+        if self.report.read(&mut [0])? > 0 {
             return Ok(None);
         }
         end_of(&mut self.child).map(Some)

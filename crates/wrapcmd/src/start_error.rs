@@ -17,7 +17,7 @@ use crate::exit;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum StartError {
-    /// It was never told to: its caller is gone or has changed its mind.
+    /// It never got the word: its caller is gone or has changed its mind.
     WrapperEnded,
     /// The command cannot be executed.
     Command {

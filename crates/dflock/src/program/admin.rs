@@ -70,8 +70,8 @@ struct Door<'a> {
 }
 
 impl Door<'_> {
-    /// A 404 with this `word` means `nothing`; another HTTP server says 404 as well. If no answer comes soon, the user is
-    /// told.
+    /// A 404 with this `word` means `nothing`; another HTTP server says 404 as well. If no answer comes soon, a message
+    /// says so.
     async fn post(
         &self,
         server: &ServerAddress,

@@ -1,4 +1,4 @@
-//! What a user is told during a wait: the holder of the lock, or the server that does not answer. And the holder in
+//! What a user reads during a wait: the holder of the lock, or the server that does not answer. And the holder in
 //! words, for `stats` and for a user who did not get the lock.
 
 use super::outcome::{NAMELESS, mention};

@@ -19,7 +19,7 @@ use wrapcmd::{Form, StartError};
 
 /// What KILL may take, so that the command is gone when the lease ends and not a little later.
 const KILL_TIME: Duration = Duration::from_millis(200);
-/// How long before the end of a lease that cannot be renewed the command is told to stop.
+/// How long before the end of a lease that cannot be renewed the command is stopped.
 pub(super) fn margin(run: &Run) -> Duration {
     seconds(run.grace) + KILL_TIME
 }

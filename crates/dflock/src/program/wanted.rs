@@ -21,7 +21,7 @@ pub(super) struct KeysWanted<'a> {
     terms: &'a Terms,
     client: &'a Client,
     form: Form,
-    /// Whether the user is told who holds the keys.
+    /// Whether the user reads who holds the keys.
     pub(super) names_holders: bool,
     asked: RefCell<Option<Key>>,
 }

@@ -190,7 +190,7 @@ pub(super) async fn stats(handle: &Arc<Shared>) -> Result<Response<ReplyBody>, F
 /// A piece, and the cursor for the piece after it.
 type Piece = (Bytes, Option<StatsCursor>);
 
-/// The next piece, when it may be told.
+/// The next piece, when it may be sent.
 async fn next_piece(handle: &Shared, mut cursor: StatsCursor) -> Result<Piece, Failed> {
     let mut piece = String::new();
     loop {

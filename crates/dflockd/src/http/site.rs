@@ -529,7 +529,7 @@ fn key(name: &[u8]) -> Result<Key<'_>, Fault> {
     Key::new(name).ok_or(Fault::Invalid("a key has 1 to 256 bytes, and no white space"))
 }
 
-/// The tag is that of a moment before the lists are read: what changes meanwhile is told by the next watch.
+/// The tag is that of a moment before the lists are read: what changes meanwhile comes with the next watch.
 async fn show(shared: &Shared, key: Key<'_>, sight: Option<&Sight>) -> String {
     let mut body = format!("{{\"tag\":\"{:016x}\",", tag_of(sight));
     if let Some(sight) = sight {

@@ -94,7 +94,7 @@ struct Connection {
     state: Input,
     /// Its client leaves the line by closing its side.
     leaves: bool,
-    /// Its client is told the slots of its grants.
+    /// Its client reads the slots of its grants.
     has_slots: bool,
     /// The number of whole lines of the unfinished frame at the start of `input`.
     lines: u8,
@@ -455,7 +455,7 @@ impl Connection {
         self.send().await
     }
 
-    /// Appends the state of a key if it is to be told now.
+    /// Appends the state of a key if it is to be sent now.
     fn sight(&mut self, watch: &Watch<'_>, until: Moment) -> Option<Result<(), End>> {
         let now = self.shared.now();
         let mut core = self.shared.core();
@@ -485,7 +485,7 @@ impl Connection {
         let shared = Arc::clone(&self.shared);
         loop {
             let progress = shared.pace.step(|| self.push_piece(&mut piece)).await?;
-            // As long as nothing of it was sent, the client is told why there is no answer.
+            // As long as nothing of it was sent, the client reads why there is no answer.
             self.recorded().await?;
             self.body = Body::Sent;
             self.send().await?;
@@ -554,7 +554,7 @@ impl Connection {
         }
         self.shared.leave(self.id, self.auto);
         tracing::debug!(peer = %self.peer, conn_id = self.serial, "client left");
-        // A peer that has closed its side first only reads what is already sent. A standby is told in any case.
+        // A peer that has closed its side first only reads what is already sent. A standby gets it in any case.
         if self.state != Input::Ended || self.transport.is_link() {
             SCRATCH.with_borrow_mut(|scratch| self.transport.say_goodbye(scratch));
         }

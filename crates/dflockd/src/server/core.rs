@@ -105,7 +105,7 @@ fn view(
     Some((view, addresses))
 }
 
-/// What a client that watches a key is told, and when it may be sent.
+/// What a client that watches a key gets, and when it may be sent.
 type Sighted = (Result<Option<Sight>, Refusal>, Option<Mark>);
 
 impl Core {
@@ -183,12 +183,12 @@ impl Core {
         self.engine.cancel(now, id);
         let unseen = self.connections.take_unseen(id);
         for grant in unseen.iter().flat_map(|(answer, _)| answer.grants()) {
-            // No client was told this token. With auto-release off, the hold would block the key for a whole lease.
+            // No client knows this token. With auto-release off, the hold would block the key for a whole lease.
             self.engine.take_back(now, id, grant.token);
         }
     }
 
-    /// Takes back grants of which the client was not told.
+    /// Takes back grants of which the client does not know.
     pub(super) fn take_back(&mut self, now: Moment, id: ConnId, tokens: &[Token]) {
         tokens.iter().for_each(|token| self.engine.take_back(now, id, *token));
         self.deliver(now);
@@ -256,7 +256,7 @@ impl Core {
     pub(super) fn drain(&mut self, now: Moment) {
         self.draining = true;
         self.engine.drain(now);
-        // Those that watch a key are told.
+        // Those that watch a key hear of it.
         self.watchers.begin_sweeps();
         self.deliver(now);
     }
@@ -268,8 +268,8 @@ impl Core {
         self.engine.introduce(id, &Arc::new(label));
     }
 
-    /// The state of a key for a connection that watches it, if it is to be told now, and when it may be sent; the watch
-    /// is over then. It is told when it is not the one that the client saw last, or when `until` has come.
+    /// The state of a key for a connection that watches it, if it is to be sent, and when it may be; the watch
+    /// is over then. It is sent when it is not the one that the client saw last, or when `until` has come.
     pub(super) fn sight(
         &mut self,
         now: Moment,
@@ -285,7 +285,7 @@ impl Core {
             return None;
         }
         self.end_watch(id);
-        // The client is told nothing that would be false after a restart.
+        // The client reads nothing that would be false after a restart.
         let mark = self.recording.mark();
         Some((if is_draining { Err(Refusal::Draining) } else { Ok(sight) }, mark))
     }

@@ -222,21 +222,21 @@ async fn serve_term<J: Journal>(shared: &Arc<Shared>, journal: &mut J) -> Result
             }
         };
         let now = shared.now();
-        let told = {
+        let coming_back = {
             let mut core = shared.core();
-            let told = core.recording.told_together(&records);
+            let coming_back = core.recording.coming_back(&records);
             core.end_call(outcome, &records, now);
-            told
+            coming_back
         };
         #[cfg(feature = "etcd")]
         if outcome.is_err() && J::IS_SHARED {
             tokio::spawn(give_back(Arc::clone(shared), records));
         }
         outcome?;
-        if J::IS_SHARED && told > 1 {
+        if J::IS_SHARED && coming_back > 1 {
             // Clients that are answered together come back together. Without this pause there would be two crowds of
             // them, each waiting for the commits of the other one, too.
-            let noted = shared.core().recording.commits.noted() + told;
+            let noted = shared.core().recording.commits.noted() + coming_back;
             let back = poll_fn(|cx| shared.core().recording.poll_noted(noted, cx));
             let _or_some_do_not = timeout(GATHER, back).await;
         }

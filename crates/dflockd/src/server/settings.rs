@@ -47,7 +47,7 @@ pub(crate) struct Settings {
 /// See [`Settings::http`].
 #[derive(Clone, Debug)]
 pub(crate) struct HttpSettings {
-    /// The time that clients are told: a session that is silent for twice as long ends.
+    /// The time that clients read: a session that is silent for twice as long ends.
     pub session_idle: Seconds,
     /// The most sessions; 0 for no cap. Further ones are refused.
     pub max_sessions: usize,

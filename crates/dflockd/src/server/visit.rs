@@ -48,13 +48,13 @@ pub(crate) struct Visit<'a> {
     session: Option<(SessionId, Arc<Mutex<()>>)>,
 }
 
-/// What is withdrawn if the client is not told.
-struct Untold<'a> {
+/// What is withdrawn if the answer does not reach the client.
+struct Undelivered<'a> {
     visit: &'a Visit<'a>,
     /// Whether the request is in a line, or got its answer there.
     waits: bool,
     tokens: Vec<Token>,
-    told: bool,
+    is_delivered: bool,
 }
 
 impl<'a> Visit<'a> {
@@ -107,12 +107,13 @@ impl<'a> Visit<'a> {
             }
             Some(_) | None => None,
         };
-        let mut untold = Untold { visit: self, waits: false, tokens: Vec::new(), told: false };
+        let mut undelivered =
+            Undelivered { visit: self, waits: false, tokens: Vec::new(), is_delivered: false };
         let (verdict, mark) = self.begin(request)?;
         let (answer, mark) = match verdict {
             Verdict::Now(answer) => (answer, mark),
             Verdict::Later => {
-                untold.waits = true;
+                undelivered.waits = true;
                 match self.wait(poll_peer).await? {
                     Ok(answer) => answer,
                     Err(Parting::Draining) => return Ok(DRAINING),
@@ -121,15 +122,15 @@ impl<'a> Visit<'a> {
             }
         };
         // The hold that `w` fetches at once may be known from `e`.
-        if untold.waits || !matches!(request, Request::Wait { .. }) {
-            untold.tokens.extend(answer.grants().iter().map(|grant| grant.token));
+        if undelivered.waits || !matches!(request, Request::Wait { .. }) {
+            undelivered.tokens.extend(answer.grants().iter().map(|grant| grant.token));
         }
         self.recorded(mark).await?;
         let left = poll_fn(|cx| Poll::Ready(poll_peer(cx))).await;
         if left == Poll::Ready(Parting::Left) {
             return Err(self.note_left());
         }
-        untold.told = true;
+        undelivered.is_delivered = true;
         let has_ended = is_draining && answer == Answer::TimedOut;
         Ok(if has_ended { DRAINING } else { answer })
     }
@@ -227,9 +228,9 @@ impl<'a> Visit<'a> {
     }
 }
 
-impl Drop for Untold<'_> {
+impl Drop for Undelivered<'_> {
     fn drop(&mut self) {
-        if self.told {
+        if self.is_delivered {
             return;
         }
         let Visit { shared, conn, .. } = self.visit;

@@ -188,10 +188,10 @@ fn run_command(words: &Run, form: Form, began: Option<Began>) -> End {
     };
     // Of several locks, the one that is in the way.
     let named = error.path().filter(|_| !words.with.is_empty());
-    let told = report_failure(named.unwrap_or(&words.lock.path), form, &error);
+    let end = report_failure(named.unwrap_or(&words.lock.path), form, &error);
     match words.conflict_exit_code {
-        Some(code) if told == End::Code(exit::HELD) => End::Code(code),
-        Some(_) | None => told,
+        Some(code) if end == End::Code(exit::HELD) => End::Code(code),
+        Some(_) | None => end,
     }
 }
 

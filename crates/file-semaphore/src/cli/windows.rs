@@ -70,7 +70,7 @@ fn attend(words: &Run, child: Child, guards: &[Guard]) -> Result<End, Error> {
             Ok(status) => return Ok(End::of(status.map_err(|_| cannot())?).unwrap_or(End::Code(1))),
             Err(RecvTimeoutError::Disconnected) => return Err(cannot()),
             Err(RecvTimeoutError::Timeout) => {
-                // What was lost is told when all is over.
+                // What was lost is reported when all is over.
                 guards.iter().for_each(|guard| drop(guard.renew()));
             }
         }

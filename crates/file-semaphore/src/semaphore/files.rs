@@ -219,7 +219,7 @@ impl Files {
 }
 
 /// Whether a stale lock could not be broken because it is another user's, in a sticky directory: that
-/// one, or root, may yet remove it. On Windows nobody can be told apart so.
+/// one, or root, may yet remove it. On Windows users cannot be distinguished in this way.
 fn may_go(error: &pidlockfile::Error) -> bool {
     cfg!(unix) && error.step == Step::Break && error.is_not_permitted()
 }

@@ -157,7 +157,7 @@ impl Cancel {
         followers.retain(|other| other.strong_count() > 0);
         followers.push(Arc::downgrade(&follower.0));
         drop(followers);
-        // Or else it is told.
+        // A cancel from now on reaches it through `followers`.
         if self.is_cancelled() {
             follower.cancel();
         }

@@ -52,7 +52,7 @@ pub(crate) enum Woken {
 impl Here {
     /// Looks where this process runs: `/proc/sys/kernel/random/boot_id`, `/proc/self/ns/pid`,
     /// `/proc/self/timens_offsets` and uname(2). Without `/proc` locks can still be taken, only
-    /// less can be told of them.
+    /// less is known of them.
     #[must_use]
     pub fn detect() -> Self {
         let host = host_name();

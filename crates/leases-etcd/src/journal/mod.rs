@@ -47,7 +47,7 @@ const FENCES_PER_REVISION: u64 = 65_536;
 pub struct EtcdJournal {
     client: Arc<Client>,
     names: Names,
-    told: Told,
+    heard: Heard,
     /// How other servers reach this one while it leads.
     contact: Contact,
     seen: Arc<watch::Sender<Seen>>,
@@ -121,9 +121,9 @@ struct Lead {
     lower_at: Instant,
 }
 
-/// What etcd has told this server so far.
+/// What this server has heard from etcd so far.
 #[derive(Clone, Copy, Debug)]
-struct Told {
+struct Heard {
     /// The greatest revision.
     revision: i64,
     /// A lease of unknown length.
@@ -157,8 +157,8 @@ impl EtcdJournal {
         let names = Names::new(&settings.prefix);
         let client = Arc::new(Client::new(settings));
         let seen = Arc::new(watch::channel(Seen::Unclear).0);
-        let told = Told { revision: 0, usual: default_lease, longest: default_lease };
-        Self { client, names, told, contact, seen, session: None, lead: None }
+        let heard = Heard { revision: 0, usual: default_lease, longest: default_lease };
+        Self { client, names, heard, contact, seen, session: None, lead: None }
     }
 
     /// Shows who leads.
@@ -181,7 +181,7 @@ impl EtcdJournal {
         let found = self.send(txn::leadership(&self.names)).await?;
         let etcd = found.header.as_ref().ok_or(Failed)?;
         let (term, leader) = txn::read_leadership(&found).ok_or(Failed)?;
-        self.told.hear(etcd, term.and_then(|term| Term::read(&term.value).ok()));
+        self.heard.hear(etcd, term.and_then(|term| Term::read(&term.value).ok()));
         if let Some(other) = leader.filter(|leader| !self.has_lease(leader.lease)) {
             let contact = read_leader(&other.value).ok_or(NotYet::Unusable(Unusable::Foreign))?;
             self.show(Seen::Other { lease: other.lease, contact });
@@ -194,13 +194,13 @@ impl EtcdJournal {
         let (revision, leader) = (mod_revision(term), mod_revision(leader));
         let last =
             term.map(|term| Term::read(&term.value)).transpose().map_err(NotYet::Unusable)?;
-        let next = first_term(last, etcd, self.told);
+        let next = first_term(last, etcd, self.heard);
         let won = self
             .send(txn::win(&self.names, (revision, &next), (leader, &self.contact), lease))
             .await?;
         let revision = txn::read_committed(&won, &next).ok_or(NotYet::Lost)?;
         // If it is smaller than before, `term` says so from now on.
-        self.told.revision = revision;
+        self.heard.revision = revision;
         let holds = self.read_holds().await?;
         let fence = holds.iter().map(|kept| kept.token.fence()).max().unwrap_or(0).max(next.fence);
         let closed_micros = next.wait.map_or(0, |wait| wait.left_micros);
@@ -211,7 +211,7 @@ impl EtcdJournal {
             lease,
             opens: now + Duration::from_micros(closed_micros),
             present: holds.iter().map(|kept| (kept.token.fence(), kept.ttl)).collect(),
-            recent: self.told.usual,
+            recent: self.heard.usual,
             lower_at: now + LENGTHS_COUNT,
         });
         let mut recovered = Recovered::default();
@@ -335,12 +335,12 @@ impl Journal for EtcdJournal {
 
     async fn commit(&mut self, records: &[Record]) -> Result<(), Failed> {
         let mut lead = self.begin_call().await?;
-        lead.note(records, self.told.usual, Instant::now());
+        lead.note(records, self.heard.usual, Instant::now());
         lead.term.commit += 1;
         let answer =
             self.send(txn::commit(&self.names, lead.revision, &lead.term, records)).await?;
         lead.revision = txn::read_committed(&answer, &lead.term).ok_or(Failed)?;
-        (self.told.revision, self.told.longest) = (lead.revision, lead.term.longest);
+        (self.heard.revision, self.heard.longest) = (lead.revision, lead.term.longest);
         self.lead = Some(lead);
         Ok(())
     }
@@ -348,7 +348,7 @@ impl Journal for EtcdJournal {
     async fn confirm(&mut self) -> Result<(), Failed> {
         let mut lead = self.begin_call().await?;
         let noted = lead.term;
-        lead.note(&[], self.told.usual, Instant::now());
+        lead.note(&[], self.heard.usual, Instant::now());
         if lead.term != noted {
             self.lead = Some(lead);
             return self.commit(&[]).await;
@@ -386,7 +386,7 @@ where
     }
 }
 
-impl Told {
+impl Heard {
     /// Only in a cluster that was accepted, and has not gone back, a shorter length than before is the last word.
     fn hear(&mut self, etcd: &ResponseHeader, term: Option<Term>) {
         let goes_on = etcd.revision >= self.revision;
@@ -401,16 +401,16 @@ impl Told {
 /// The first value of `term` in the term of the next leader. An etcd that has a smaller revision than before is another
 /// cluster, whatever its id is: a member that lagged behind keeps the id if it is made a cluster of its own
 /// (`--force-new-cluster`).
-fn first_term(last: Option<Term>, etcd: &ResponseHeader, told: Told) -> Term {
+fn first_term(last: Option<Term>, etcd: &ResponseHeader, heard: Heard) -> Term {
     let found = etcd.cluster_id;
     let last_fence = last.map_or(0, |last| last.fence);
-    let went_back = etcd.revision < told.revision;
+    let went_back = etcd.revision < heard.revision;
     let (cluster, fence) = if went_back {
-        (!found, last_fence.max(first_fence(told.revision.saturating_add(1))))
+        (!found, last_fence.max(first_fence(heard.revision.saturating_add(1))))
     } else {
         (last.map_or(found, |last| last.cluster), last_fence)
     };
-    let longest = last.map_or(told.longest, |last| longer(last.longest, told.longest));
+    let longest = last.map_or(heard.longest, |last| longer(last.longest, heard.longest));
     let wait = (cluster != found).then(|| {
         // A wait that another leader began goes on, unless it knew less.
         let known = last.filter(|last| !went_back && last.longest == longest);
@@ -478,7 +478,7 @@ mod tests {
     use leases::{Claim, Token};
 
     const USUAL: Ttl = Ttl::new(33).unwrap();
-    const TOLD: Told = Told { revision: 0, usual: USUAL, longest: USUAL };
+    const TOLD: Heard = Heard { revision: 0, usual: USUAL, longest: USUAL };
 
     fn etcd(cluster_id: u64, revision: i64) -> ResponseHeader {
         ResponseHeader { cluster_id, revision, ..ResponseHeader::default() }
@@ -511,10 +511,10 @@ mod tests {
         assert_eq!((next.cluster, left(next)), (0xc1, Some((0xc2, 35_000_000))));
         let restored_again = first_term(Some(lead.term), &etcd(0xc3, 50), TOLD);
         assert_eq!(left(restored_again), Some((0xc3, 60_000_000)));
-        let knows_more = Told { longest: Ttl::new(300).unwrap(), ..TOLD };
+        let knows_more = Heard { longest: Ttl::new(300).unwrap(), ..TOLD };
         let longer = first_term(Some(lead.term), &found, knows_more);
         assert_eq!(left(longer), Some((0xc2, 300_000_000)));
-        let went_back = first_term(Some(lead.term), &found, Told { revision: 51, ..TOLD });
+        let went_back = first_term(Some(lead.term), &found, Heard { revision: 51, ..TOLD });
         assert_eq!(left(went_back), Some((0xc2, 60_000_000)));
         lead.note(&[], USUAL, now + Duration::from_secs(60));
         let after = first_term(Some(lead.term), &found, TOLD);
@@ -534,8 +534,8 @@ mod tests {
         lead.note(&[granted(1, ages), granted(2, 500)], USUAL, now);
         lead.note(&[Record::Ended(Token::new(1, 1))], USUAL, now);
         assert_eq!(longest(&lead), ages, "a backup may be older");
-        let mut told = TOLD;
-        told.hear(&etcd(0xc1, 9), Some(lead.term));
+        let mut heard = TOLD;
+        heard.hear(&etcd(0xc1, 9), Some(lead.term));
         let later = |weeks| now + LENGTHS_COUNT * weeks + Duration::from_secs(1);
         lead.note(&[], USUAL, later(1));
         assert_eq!(longest(&lead), ages, "it was given in this time");
@@ -543,28 +543,28 @@ mod tests {
         assert_eq!(longest(&lead), 500, "it is present");
         lead.note(&[Record::Ended(Token::new(2, 1)), granted(3, 70)], USUAL, now);
         lead.note(&[Record::Ended(Token::new(3, 1))], USUAL, later(4));
-        told.hear(&etcd(0xc1, 10), Some(lead.term));
-        assert_eq!((longest(&lead), told.longest.span().count()), (70, 70));
+        heard.hear(&etcd(0xc1, 10), Some(lead.term));
+        assert_eq!((longest(&lead), heard.longest.span().count()), (70, 70));
         lead.note(&[], USUAL, later(6));
         assert_eq!(longest(&lead), 33);
     }
 
-    /// The same cluster by its id, but what etcd had told is missing there: the next leaders see another cluster, wait
+    /// The same cluster by its id, but what etcd had said is missing there: the next leaders see another cluster, wait
     /// for leases that only this server knows, and give out greater fences.
     #[test]
     fn an_etcd_that_went_back_is_another_cluster() {
-        let mut told = TOLD;
+        let mut heard = TOLD;
         let etcd = |revision| etcd(0xc1, revision);
-        told.hear(&etcd(40), Some(LAST));
-        told.hear(&etcd(41), Some(Term { longest: Ttl::new(300).unwrap(), ..LAST }));
+        heard.hear(&etcd(40), Some(LAST));
+        heard.hear(&etcd(41), Some(Term { longest: Ttl::new(300).unwrap(), ..LAST }));
         // What it hears from one that went back does not make it forget.
-        told.hear(&etcd(40), Some(LAST));
+        heard.hear(&etcd(40), Some(LAST));
         for revision in [41, 42] {
-            let next = first_term(Some(LAST), &etcd(revision), told);
+            let next = first_term(Some(LAST), &etcd(revision), heard);
             assert_eq!((next.cluster, next.fence), (LAST.cluster, LAST.fence), "{revision}");
         }
         for last in [Some(LAST), None] {
-            let next = first_term(last, &etcd(40), told);
+            let next = first_term(last, &etcd(40), heard);
             assert_ne!(next.cluster, LAST.cluster);
             assert_eq!(next.longest.span().count(), 300);
             assert_eq!(next.fence, first_fence(42));
@@ -573,10 +573,10 @@ mod tests {
 
     #[test]
     fn a_server_that_was_told_nothing_believes_the_term() {
-        let (told, etcd) = (TOLD, etcd(0xc2, 1));
-        let next = first_term(Some(LAST), &etcd, told);
+        let (heard, etcd) = (TOLD, etcd(0xc2, 1));
+        let next = first_term(Some(LAST), &etcd, heard);
         assert_eq!((next.cluster, next.longest, next.fence), (0xc1, LAST.longest, LAST.fence));
-        let first = first_term(None, &etcd, told);
-        assert_eq!((first.cluster, first.longest, first.fence), (0xc2, told.longest, 0));
+        let first = first_term(None, &etcd, heard);
+        assert_eq!((first.cluster, first.longest, first.fence), (0xc2, heard.longest, 0));
     }
 }

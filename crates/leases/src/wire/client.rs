@@ -49,7 +49,7 @@ pub enum Ask<'a> {
     Auth(&'a [u8]),
     /// The name of the client, of which [`MAX_NAME_BYTES`] are sent.
     Name(&'a str),
-    /// What programs that watch a key are told about its holder.
+    /// What programs that watch a key read about its holder.
     Value(&'a str),
     /// Is the server there?
     Ping,

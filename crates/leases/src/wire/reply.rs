@@ -17,7 +17,7 @@ pub mod status {
     /// The reply to `ping` with the key line `hello`: the numbers in the tokens of this server are fences, and it
     /// sends the line `lost` to a client that understands it.
     pub const HELLO: &[u8] = b"ok fences lost\n";
-    /// The same to a client that wants to know its slots: it is told them.
+    /// The same to a client that wants to know its slots, with them.
     pub const HELLO_SLOTS: &[u8] = b"ok fences lost slots\n";
     /// An error without a word of its own.
     pub const ERROR: &[u8] = b"error\n";
@@ -27,7 +27,7 @@ pub mod status {
     pub const ERROR_DRAINING: &[u8] = b"error_draining\n";
 }
 
-/// Appends the reply to `out`. A client that asked for it is told the slot of each grant that has one.
+/// Appends the reply to `out`. A client that asked for it gets the slot of each grant that has one.
 pub fn push_answer(out: &mut Vec<u8>, answer: &Answer, has_slots: bool) {
     match answer {
         Answer::Granted(_) | Answer::All(_) => push_grants(out, b"ok", answer.grants(), has_slots),

@@ -59,7 +59,7 @@ const fn section_of(line: &KeyLine<'_>) -> usize {
 }
 
 /// Appends the next piece of the body to `out`, at most about `room` bytes. `connections` is the value of the first
-/// member. `look_over` reads some keys from the cursor on, passes each one on until it is told to stop, and says
+/// member. `look_over` reads some keys from the cursor on, passes each one on until the callback says stop, and says
 /// whether the last key was among them. Returns [`Progress::Done`] when the body is complete.
 pub fn push_stats(
     out: &mut String,

@@ -280,7 +280,7 @@ impl Connections {
         self.wake(id);
     }
 
-    /// The holds of which its client is to be told, once.
+    /// The holds of which its client is to hear, once.
     pub(in crate::server) fn take_lost(&mut self, id: ConnId) -> Vec<Token> {
         self.get_mut(id).map(|seat| std::mem::take(&mut seat.lost)).unwrap_or_default()
     }

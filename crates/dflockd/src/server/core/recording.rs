@@ -94,9 +94,9 @@ impl Recording {
 
     /// How many clients may come back at once when the call of these records has ended; none if so much waits that the
     /// next call is full without them.
-    pub(in crate::server) fn told_together(&self, records: &[Record]) -> u64 {
-        let told = if self.commits.has_backlog() { 0 } else { self.waiting.len() };
-        told.min(records.len()) as u64
+    pub(in crate::server) fn coming_back(&self, records: &[Record]) -> u64 {
+        let answered = if self.commits.has_backlog() { 0 } else { self.waiting.len() };
+        answered.min(records.len()) as u64
     }
 
     /// Ready when so many records were noted in this term.
@@ -165,7 +165,7 @@ impl Core {
         }
     }
 
-    /// A hold was taken from a connection: it is told when that is recorded.
+    /// A hold was taken from a connection: it hears of it when that is recorded.
     pub(super) fn note_taken(&mut self, id: ConnId, token: Token) {
         match self.recording.mark() {
             Some(mark) => self.report_taken(mark, id, token),

@@ -131,7 +131,7 @@ impl Shared {
         self.open.lock().unwrap_or_else(PoisonError::into_inner).1.clone()
     }
 
-    /// Ready when all that was read or changed so far may be told: it is recorded, and no other server has led since.
+    /// Ready when all that was read or changed so far may be sent: it is recorded, and no other server has led since.
     ///
     /// # Errors
     /// Holds cannot be recorded, or the term is over, so it may be wrong.
@@ -242,7 +242,7 @@ impl Shared {
         Ok(progress)
     }
 
-    /// Releases a hold of which no client was told.
+    /// Releases a hold of which no client knows.
     ///
     /// # Errors
     /// This server does not lead, or was succeeded meanwhile: then it gave nothing back.

@@ -127,7 +127,7 @@ fn answer(respond: &mut SendResponse<Bytes>, status: StatusCode) -> Option<SendS
     respond.send_response(response, status != StatusCode::OK).ok()
 }
 
-/// Releases a hold of which no client was told.
+/// Releases a hold of which no client knows.
 fn release(shared: &Arc<Shared>, head: &Parts, mut respond: SendResponse<Bytes>) {
     let text = |name| head.headers.get(name).and_then(|text| text.to_str().ok());
     let name = text(KEY).and_then(from_hex);

@@ -259,7 +259,7 @@ impl ServerCertVerifier for AnyCertificate {
     }
 }
 
-/// Releases holds that may be recorded though the term ended before any client was told of them. They would last as
+/// Releases holds that may be recorded though the term ended before any client knew of them. They would last as
 /// long as their leases.
 pub(in crate::server) async fn give_back(shared: Arc<Shared>, records: Vec<Record>) {
     for record in records {

@@ -72,7 +72,7 @@ pub(super) struct Header {
     pub(super) boot: BootId,
     /// No fence above this was given out when it was written.
     pub(super) fence: u64,
-    /// Whether each entry was on the disk before a client was told.
+    /// Whether each entry was on the disk before a client knew of it.
     pub(super) synced: bool,
     /// No lease longer than this was promised when it was written, in seconds.
     pub(super) longest: u64,

@@ -160,7 +160,7 @@ impl<D: Disk> Ledger<D> {
         }
     }
 
-    /// Forgets grants that could not be written: no client was told of them.
+    /// Forgets grants that could not be written: no client knows of them.
     pub(super) fn take_back(&mut self, records: &[Record]) {
         for record in records {
             if let Record::Granted(kept) = record {

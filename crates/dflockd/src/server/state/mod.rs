@@ -193,7 +193,7 @@ struct Files {
 
 impl StateDir {
     /// Creates the directory if it does not exist, and reads its content. With `synced`, everything must be on the
-    /// disk before a client is told.
+    /// disk before a client knows of it.
     ///
     /// # Errors
     /// An error of the system; [`ErrorKind::ResourceBusy`] if another server uses the directory.

@@ -37,7 +37,7 @@ pub(super) struct Promises {
     lower_at: Moment,
     /// Nothing may be granted before this, and why.
     closing: Option<(Doubt, u64)>,
-    /// Whether something new must be on the disk before a client is told.
+    /// Whether something new must be on the disk before a client knows of it.
     due: bool,
 }
 
