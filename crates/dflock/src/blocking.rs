@@ -386,7 +386,7 @@ impl Lease {
     /// [`ClientError::Refused`] if the lease was already over, or a server that cannot be reached; it releases the
     /// key at the end of the lease at the latest.
     pub fn release(self) -> Result<(), ClientError> {
-        wait(self.held.give_back())
+        wait(self.held.release_for_all())
     }
 }
 
@@ -402,7 +402,7 @@ impl Drop for Lease {
     fn drop(&mut self) {
         // The program may end now. If the answer takes longer, the release continues in the background. A lease that
         // has been released is known to be, at once.
-        let _ = wait(async { Ok(timeout(DROP_LIMIT, self.held.give_back()).await) });
+        let _ = wait(async { Ok(timeout(DROP_LIMIT, self.held.release_for_all()).await) });
     }
 }
 

@@ -175,11 +175,11 @@ impl Claims {
             match apart.leave(&mut leases).await {
                 Ok(()) => {
                     if outcome.send(Ok(grants)).is_err() {
-                        apart.give_back(&leases).await;
+                        apart.release_all(&leases).await;
                     }
                 }
                 Err(error) => {
-                    apart.give_back(&leases).await;
+                    apart.release_all(&leases).await;
                     let _ = outcome.send(Err(error));
                 }
             }
@@ -225,7 +225,7 @@ impl Claims {
     }
 
     /// Releases all by their tokens. A hold that cannot be released ends with its lease.
-    async fn give_back(&self, leases: &[Lease]) {
+    async fn release_all(&self, leases: &[Lease]) {
         for (claim, lease) in self.claims.iter().zip(leases) {
             let _ = claim.route.release_anew(&claim.proof(lease.token())).await;
         }

@@ -280,14 +280,14 @@ impl Connection {
     }
 
     /// Says that nothing more will come. What the server has said until it hears that can still be read.
-    pub(super) async fn say_goodbye(&mut self) {
+    pub(super) async fn close_sending(&mut self) {
         let _ = timeout(self.answer_limit, self.stream.get_mut().shutdown()).await;
     }
 
     /// Says that nothing more will come, and waits until the server has closed its side: then it has cleaned up this
     /// connection. Bounded by the answer limit.
     pub(super) async fn close(&mut self) {
-        self.say_goodbye().await;
+        self.close_sending().await;
         let silence = async {
             while !self.stream.fill_buf().await?.is_empty() {
                 let unread = self.stream.buffer().len();

@@ -212,11 +212,11 @@ impl Lease {
     /// [`ClientError::Refused`] if the lease was already over, or a server that cannot be reached; it releases the
     /// key at the end of the lease at the latest.
     pub async fn release(self) -> Result<(), ClientError> {
-        self.give_back().await
+        self.release_for_all().await
     }
 
     /// The same for a holder that shares the lease with others.
-    pub(super) async fn give_back(&self) -> Result<(), ClientError> {
+    pub(super) async fn release_for_all(&self) -> Result<(), ClientError> {
         if self.state.has_changed().is_err() {
             // It has been released before.
             return Err(ClientError::not_held());

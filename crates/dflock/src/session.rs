@@ -204,7 +204,7 @@ impl Session {
             answer = request(&mut self.connection) => answer,
             () = given_up(&mut outcome, asked_at) => {
                 // The client leaves the line. A grant that is on its way comes before the end.
-                self.connection.say_goodbye().await;
+                self.connection.close_sending().await;
                 self.unanswered = wanted.to_vec();
                 return;
             }
@@ -341,7 +341,7 @@ impl Session {
                 Ok(answer) => Ok(answer),
                 Err(_) => {
                     route.turn();
-                    look_elsewhere(holds, route, silent, answer).await
+                    try_elsewhere(holds, route, silent, answer).await
                 }
             }
         };
@@ -381,7 +381,7 @@ impl Session {
         }
         let nothing = pin!(pending::<Result<(), ClientError>>());
         let Self { holds, route, silent, .. } = self;
-        if let Err(anew) = look_elsewhere(holds, route, silent, nothing).await {
+        if let Err(anew) = try_elsewhere(holds, route, silent, nothing).await {
             self.moved(anew);
         }
     }
@@ -447,7 +447,7 @@ async fn given_up<T>(outcome: &mut oneshot::Sender<T>, asked_at: Instant) {
 ///
 /// If the first connection breaks while another one renews the holds, that one has inherited those it has renewed, and
 /// they would end with it: it goes on to the last of them, or fails by itself. One that fell silent stays open.
-async fn look_elsewhere<T>(
+async fn try_elsewhere<T>(
     holds: &mut Holds,
     route: &Route,
     silent: &mut Vec<Connection>,

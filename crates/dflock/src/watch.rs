@@ -61,7 +61,7 @@ impl Watch {
     /// reached. The next call tries again.
     pub async fn next(&mut self) -> Result<Option<Holder>, ClientError> {
         loop {
-            let error = match self.look().await {
+            let error = match self.ask().await {
                 Ok(sight) => {
                     self.patience = Some(Patience::to_return_until(Instant::now() + MAX_TIME));
                     match news_after(&mut self.last, sight) {
@@ -81,7 +81,7 @@ impl Watch {
         }
     }
 
-    async fn look(&mut self) -> Result<Sight, ClientError> {
+    async fn ask(&mut self) -> Result<Sight, ClientError> {
         let connection = match &mut self.connection {
             Some(connection) => connection,
             none => none.insert(self.route.open().await?),

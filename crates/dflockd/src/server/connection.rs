@@ -223,7 +223,7 @@ impl Connection {
                 }
                 // After a pause of this process, the timer may fire before bytes that arrived during the pause have
                 // been noticed.
-                self.transport.look_again();
+                self.transport.ask_kernel();
             }
         })
     }
@@ -252,7 +252,7 @@ impl Connection {
     fn become_link(self, shown: String) {
         // It has no holds.
         self.shared.leave(self.id, AutoRelease::Off);
-        self.shared.core().connections.give_back_serial(self.serial);
+        self.shared.core().connections.reuse_serial(self.serial);
         self.shared.standby.welcome((self.transport, shown), self.peer);
     }
 
@@ -556,7 +556,7 @@ impl Connection {
         tracing::debug!(peer = %self.peer, conn_id = self.serial, "client left");
         // A peer that has closed its side first only reads what is already sent. A standby gets it in any case.
         if self.state != Input::Ended || self.transport.is_link() {
-            SCRATCH.with_borrow_mut(|scratch| self.transport.say_goodbye(scratch));
+            SCRATCH.with_borrow_mut(|scratch| self.transport.close_gently(scratch));
         }
     }
 }

@@ -36,7 +36,7 @@ use leases::{MAX_KEYS, Seconds};
 #[cfg(feature = "etcd")]
 use leases_etcd::{Contact, EtcdJournal};
 #[cfg(feature = "etcd")]
-use link::standby::{follow, give_back};
+use link::standby::{follow, release_unknown};
 #[cfg(feature = "etcd")]
 pub(crate) use link::{Link, Place, open_http};
 pub(crate) use listener::{Listener, address};
@@ -230,7 +230,7 @@ async fn serve_term<J: Journal>(shared: &Arc<Shared>, journal: &mut J) -> Result
         };
         #[cfg(feature = "etcd")]
         if outcome.is_err() && J::IS_SHARED {
-            tokio::spawn(give_back(Arc::clone(shared), records));
+            tokio::spawn(release_unknown(Arc::clone(shared), records));
         }
         outcome?;
         if J::IS_SHARED && coming_back > 1 {

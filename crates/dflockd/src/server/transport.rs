@@ -222,7 +222,7 @@ impl Transport {
     }
 
     /// Makes the next receive ask the kernel itself, whatever is known of readiness.
-    pub(super) fn look_again(&mut self) {
+    pub(super) fn ask_kernel(&mut self) {
         self.socket().into_iter().for_each(|socket| socket.unread = true);
     }
 
@@ -288,7 +288,7 @@ impl Transport {
 
     /// Closes gently: reads the bytes that the peer has sent in addition, because otherwise the kernel would answer
     /// them with a reset that overtakes our last reply.
-    pub(super) fn say_goodbye(&mut self, buffer: &mut [u8]) {
+    pub(super) fn close_gently(&mut self, buffer: &mut [u8]) {
         const ROUNDS: usize = 16;
         let mut now = Context::from_waker(Waker::noop());
         let socket = match self {
@@ -369,7 +369,7 @@ impl AsyncWrite for Transport {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.as_mut().poll_flush(cx))?;
-        self.say_goodbye(&mut [0; 4096]);
+        self.close_gently(&mut [0; 4096]);
         Poll::Ready(Ok(()))
     }
 }

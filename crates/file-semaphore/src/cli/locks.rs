@@ -106,7 +106,7 @@ impl Kept {
     }
 
     /// Releases all; says of each that was lost, or cannot be released.
-    pub(super) fn let_go(&mut self, words: &Run, form: Form, guards: Vec<Guard>) {
+    pub(super) fn release_all(&mut self, words: &Run, form: Form, guards: Vec<Guard>) {
         for guard in guards {
             match guard.release() {
                 Err(error @ (Error::NotLocked { .. } | Error::NotHolder { .. })) => {

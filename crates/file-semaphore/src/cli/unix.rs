@@ -118,7 +118,7 @@ fn attend(
     running.attend_beside(signals, &mut keep);
     // Before the process is waited for: until then its number is its own, so that the lock that
     // is released can be no other's. It holds nothing any more, but nobody takes its lock meanwhile.
-    kept.let_go(words, form, guards);
+    kept.release_all(words, form, guards);
     let end = ended(running.end())?;
     Ok(kept.end(end))
 }

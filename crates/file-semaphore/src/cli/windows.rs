@@ -52,7 +52,7 @@ pub(crate) fn run(words: &Run, form: Form, _began: Option<Began>) -> Result<End,
         }
     };
     let mut kept = Kept::All;
-    kept.let_go(words, form, guards);
+    kept.release_all(words, form, guards);
     Ok(kept.end(end))
 }
 

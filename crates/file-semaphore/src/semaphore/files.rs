@@ -197,7 +197,7 @@ impl Files {
     }
 
     /// Whether a slot, or all, could be taken, or else the holder of the first that cannot.
-    pub(crate) fn look(&self, wanted: Free) -> Result<Tried<()>, Error> {
+    pub(crate) fn check_free(&self, wanted: Free) -> Result<Tried<()>, Error> {
         let mut first: Option<InTheWay> = None;
         for status in self.status()? {
             match status {

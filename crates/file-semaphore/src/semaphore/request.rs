@@ -257,7 +257,7 @@ impl Guard {
     /// [`Error::NotLocked`] or [`Error::NotHolder`] when somebody took it away in the meantime;
     /// nothing was removed then. [`Error::System`].
     pub fn release(mut self) -> Result<(), Error> {
-        self.let_go()
+        self.release_if_held()
     }
 
     /// Leaves the semaphore held when the guard is gone: for programs that take it in the name
@@ -315,7 +315,7 @@ impl Guard {
         }
     }
 
-    fn let_go(&mut self) -> Result<(), Error> {
+    fn release_if_held(&mut self) -> Result<(), Error> {
         let Some(published) = self.published.take() else { return Ok(()) };
         let released = self.files.located(self.files.withdraw(&self.name, &published));
         if let Some(semaphore) = &self.shared {
@@ -328,7 +328,7 @@ impl Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         if self.taker == Pid::this() {
-            let _ = self.let_go();
+            let _ = self.release_if_held();
         }
     }
 }

@@ -55,7 +55,7 @@ pub(crate) enum Free {
 fn attempt_beside(files: &Arc<Files>, claimant: &mut Claimant<'_>) -> Result<Tried<Guard>, Error> {
     let begin = Instant::now();
     while begin.elapsed() < LINE_INTERVAL && files.line().stands() {
-        if let Err(in_the_way) = files.look(Free::One)? {
+        if let Err(in_the_way) = files.check_free(Free::One)? {
             return Ok(Err(in_the_way));
         }
         std::thread::sleep(BESIDE_INTERVAL);
@@ -100,7 +100,7 @@ impl<'a> Waiting<'a> {
         self.until(&self.files.names, interval, || {
             let readers = Readers::of(self.files).status()?;
             match readers.into_iter().find(|reader| !reader.stale) {
-                None => self.files.look(wanted),
+                None => self.files.check_free(wanted),
                 Some(reader) => Ok(Err(InTheWay::of(reader.lock_info()))),
             }
         })
@@ -118,7 +118,7 @@ impl<'a> Waiting<'a> {
                 return Ok(guard);
             }
         }
-        if let (Some(_), Err(in_the_way)) = (self.patience.hears, files.look(Free::One)?) {
+        if let (Some(_), Err(in_the_way)) = (self.patience.hears, files.check_free(Free::One)?) {
             self.say(&in_the_way);
         }
         let mut ticket = line.join();
@@ -146,7 +146,7 @@ impl<'a> Waiting<'a> {
                 continue;
             }
             self.files.check_place()?;
-            let seen = self.files.look(Free::One)?;
+            let seen = self.files.check_free(Free::One)?;
             missed = if seen.is_ok() { missed + 1 } else { 0 };
             let is_over = self.left() == Some(Duration::ZERO);
             match seen {

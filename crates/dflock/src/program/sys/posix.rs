@@ -275,7 +275,7 @@ pub(in crate::program) struct Attended {
     child: Child,
     terminal: Terminal,
     /// Whether the command is to have the terminal whenever we have it.
-    is_on_stage: bool,
+    wants_terminal: bool,
     signals: Endings,
 }
 
@@ -285,9 +285,9 @@ impl Attended {
     pub(in crate::program) fn start(step: Command) -> io::Result<Self> {
         let signals = Endings::these(&HEARD)?;
         let child = Child::start(step)?;
-        let (terminal, is_on_stage) = (Terminal::controlling(), !in_pipeline());
-        let attended = Self { child, terminal, is_on_stage, signals };
-        if attended.is_on_stage && attended.terminal.is_ours() {
+        let (terminal, wants_terminal) = (Terminal::controlling(), !in_pipeline());
+        let attended = Self { child, terminal, wants_terminal, signals };
+        if attended.wants_terminal && attended.terminal.is_ours() {
             // It may have reached for the terminal before it is in the foreground.
             attended.resume();
         }
@@ -357,7 +357,7 @@ impl Attended {
         if !reached && signal != Signal::SIGTSTP {
             return Ok(());
         }
-        self.is_on_stage |= reached;
+        self.wants_terminal |= reached;
         if !(reached && self.terminal.is_ours()) {
             self.pause(leases)?;
         }
@@ -380,7 +380,7 @@ impl Attended {
     }
 
     fn resume(&self) {
-        if self.is_on_stage {
+        if self.wants_terminal {
             self.terminal.lend(self.child.group);
         }
         self.child.signal(Signal::SIGCONT);

@@ -143,7 +143,7 @@ impl Connections {
     }
 
     /// A connection was not a client's: the next one gets its number, unless there is a later one already.
-    pub(in crate::server) const fn give_back_serial(&mut self, serial: u64) {
+    pub(in crate::server) const fn reuse_serial(&mut self, serial: u64) {
         if self.last_serial == serial {
             self.last_serial -= 1;
         }

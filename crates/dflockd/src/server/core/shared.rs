@@ -245,8 +245,8 @@ impl Shared {
     /// Releases a hold of which no client knows.
     ///
     /// # Errors
-    /// This server does not lead, or was succeeded meanwhile: then it gave nothing back.
-    pub(in crate::server) async fn give_back(
+    /// This server does not lead, or was succeeded meanwhile: then it released nothing.
+    pub(in crate::server) async fn release_unknown(
         &self,
         key: Key<'_>,
         token: Token,

@@ -135,7 +135,7 @@ fn release(shared: &Arc<Shared>, head: &Parts, mut respond: SendResponse<Bytes>)
     let shared = Arc::clone(shared);
     tokio::spawn(async move {
         let status = match name.as_deref().and_then(Key::new).zip(token) {
-            Some((key, token)) if shared.give_back(key, token).await.is_ok() => {
+            Some((key, token)) if shared.release_unknown(key, token).await.is_ok() => {
                 StatusCode::NO_CONTENT
             }
             Some(_) | None => StatusCode::SERVICE_UNAVAILABLE,

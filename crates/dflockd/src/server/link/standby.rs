@@ -261,20 +261,20 @@ impl ServerCertVerifier for AnyCertificate {
 
 /// Releases holds that may be recorded though the term ended before any client knew of them. They would last as
 /// long as their leases.
-pub(in crate::server) async fn give_back(shared: Arc<Shared>, records: Vec<Record>) {
+pub(in crate::server) async fn release_unknown(shared: Arc<Shared>, records: Vec<Record>) {
     for record in records {
         let Record::Granted(kept) = record else { continue };
         let Some(key) = Key::new(&kept.key) else { continue };
         let lease = Duration::from_secs(kept.ttl.span().count());
-        let _it_is_over = timeout(lease, give_back_one(&shared, key, kept.token)).await;
+        let _it_is_over = timeout(lease, release_one_unknown(&shared, key, kept.token)).await;
     }
 }
 
-async fn give_back_one(shared: &Shared, key: Key<'_>, token: Token) {
+async fn release_one_unknown(shared: &Shared, key: Key<'_>, token: Token) {
     loop {
         match shared.standby.place().await {
             Place::Here => {
-                if shared.give_back(key, token).await.is_ok() {
+                if shared.release_unknown(key, token).await.is_ok() {
                     return;
                 }
             }
@@ -335,14 +335,14 @@ pub(in crate::server) async fn pass(
         StreamParting::Lost if is_between_lines => return send_away(&mut transport).await,
         StreamParting::Closed | StreamParting::Kicked | StreamParting::Lost => {}
     }
-    transport.say_goodbye(&mut [0; BUFFER_BYTES]);
+    transport.close_gently(&mut [0; BUFFER_BYTES]);
 }
 
 async fn send_away(transport: &mut Transport) {
     let mut answer = status::ERROR_DRAINING.to_vec();
     // A client that does not read it at once misses it.
     let _ = poll_fn(|cx| Poll::Ready(transport.poll_send(cx, &mut answer))).await;
-    transport.say_goodbye(&mut [0; BUFFER_BYTES]);
+    transport.close_gently(&mut [0; BUFFER_BYTES]);
 }
 
 /// Why a client is no longer passed on.
