@@ -204,7 +204,9 @@ impl Claims {
                 Some(Grace::For(_) | Grace::Lease) | None => graces.insert(server, grace),
             };
         }
-        leases.iter().for_each(Lease::order_leave);
+        for lease in leases.iter() {
+            lease.order_leave();
+        }
         for lease in leases.iter_mut() {
             lease.left().await?;
         }
@@ -360,7 +362,9 @@ impl Leases {
     /// its session may not know that yet.
     async fn known_since(&mut self, time: Instant) {
         let Some((_, earlier)) = self.leases.split_last_mut() else { return };
-        earlier.iter().for_each(|lease| lease.renew_if_older(time));
+        for lease in &*earlier {
+            lease.renew_if_older(time);
+        }
         for lease in earlier {
             lease.known_since(time).await;
         }

@@ -205,7 +205,9 @@ impl Holds {
     fn give_up(&mut self) {
         let now = Instant::now();
         let late = self.live().filter(|hold| hold.schedule.given_up_at() <= now);
-        late.for_each(|hold| hold.lose(Loss::Unreachable));
+        for hold in late {
+            hold.lose(Loss::Unreachable);
+        }
     }
 
     pub(super) async fn order(&mut self) -> Order {

@@ -390,8 +390,12 @@ impl Session {
         let earlier = std::mem::replace(&mut self.connection, anew.connection);
         self.is_silent = false;
         self.holds.leave(earlier, std::mem::take(&mut self.unanswered));
-        self.silent.drain(..).for_each(|silent| self.holds.leave(silent, Vec::new()));
-        anew.renewals.iter().for_each(|(token, renewal)| self.holds.heard(token, *renewal));
+        for silent in self.silent.drain(..) {
+            self.holds.leave(silent, Vec::new());
+        }
+        for (token, renewal) in &anew.renewals {
+            self.holds.heard(token, *renewal);
+        }
         self.share();
     }
 

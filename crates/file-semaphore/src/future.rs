@@ -123,7 +123,9 @@ fn begin(answer: &Arc<Mutex<Answer>>, wanted: Wanted) -> Result<Cancel, Error> {
         answer.result = Some(result);
         let waker = answer.waker.take();
         drop(answer);
-        waker.into_iter().for_each(Waker::wake);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
     };
     let thread = std::thread::Builder::new().name("file-semaphore".to_owned()).spawn(wait);
     thread.map_err(|_| Error::Process { message: "no thread can be started" })?;

@@ -76,7 +76,9 @@ impl Recovered {
     pub fn restore(&self, now: Moment, engine: &mut Engine) {
         let (known, unknown): (Vec<_>, Vec<_>) =
             self.holds.iter().partition(|it| it.slot.is_some());
-        known.into_iter().chain(unknown).for_each(|kept| engine.restore(now, kept));
+        for kept in known.into_iter().chain(unknown) {
+            engine.restore(now, kept);
+        }
         let until = now.after_micros(self.closed_micros).max(engine.closed_until());
         engine.close(until);
     }

@@ -74,7 +74,9 @@ impl Standby {
         let mut child = once_more(program, role(form))?;
         child.arg(listen.as_raw_fd().to_string()).arg(signals.newly_held()).args(command);
         let running = Running(child.spawn()?);
-        running.number().into_iter().for_each(|child| signals.expect(child));
+        if let Some(child) = running.number() {
+            signals.expect(child);
+        }
         Ok(Self { tell, running })
     }
 

@@ -171,7 +171,9 @@ fn show(answers: &[Result<(String, Value), Failure>], form: Form) -> Result<u8, 
     };
     answer(form, text, || answers.iter().map(row).collect())?;
     if form != Form::Json {
-        failures().for_each(|failure| complain(failure, form));
+        for failure in failures() {
+            complain(failure, form);
+        }
     }
     Ok(code)
 }

@@ -141,7 +141,9 @@ impl Site {
         }
         if self.reach != Reach::Standby {
             let origin = gate::allowed_origin(&self.handle.settings.http.origins, &head.headers);
-            origin.into_iter().for_each(|it| gate::allow_origin(it, response.headers_mut()));
+            if let Some(origin) = origin {
+                gate::allow_origin(origin, response.headers_mut());
+            }
         }
         let place = STATUSES.iter().position(|&status| status == response.status());
         if let Some(count) = place.and_then(|place| self.answers.get(place)) {

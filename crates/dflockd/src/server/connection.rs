@@ -262,7 +262,9 @@ impl Connection {
         if self.body != Body::No {
             return;
         }
-        lost.iter().for_each(|token| wire::push_lost(&mut self.output, *token));
+        for token in lost {
+            wire::push_lost(&mut self.output, *token);
+        }
         if self.rests_on.is_none() {
             // What the kernel does not take now is sent with the next answer.
             let _ = self.transport.poll_send(cx, &mut self.output);

@@ -190,7 +190,9 @@ impl Core {
 
     /// Takes back grants of which the client does not know.
     pub(super) fn take_back(&mut self, now: Moment, id: ConnId, tokens: &[Token]) {
-        tokens.iter().for_each(|token| self.engine.take_back(now, id, *token));
+        for token in tokens {
+            self.engine.take_back(now, id, *token);
+        }
         self.deliver(now);
     }
 

@@ -189,7 +189,9 @@ fn begin_here(shared: &Arc<Shared>, stream: TcpStream, peer: Peer) {
         None if shared.standby.leads() => drop(tokio::spawn(async move {
             let secured = secure(&shared, stream, peer, None);
             let link = shared.standby.admit(secured).await;
-            link.into_iter().for_each(|link| shared.standby.welcome(link, peer));
+            if let Some(link) = link {
+                shared.standby.welcome(link, peer);
+            }
         })),
         None => {}
     }

@@ -223,7 +223,9 @@ impl Transport {
 
     /// Makes the next receive ask the kernel itself, whatever is known of readiness.
     pub(super) fn ask_kernel(&mut self) {
-        self.socket().into_iter().for_each(|socket| socket.unread = true);
+        if let Some(socket) = self.socket() {
+            socket.unread = true;
+        }
     }
 
     /// Receives into `buffer`; 0 means the peer will send no more.

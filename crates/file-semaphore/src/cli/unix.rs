@@ -81,7 +81,9 @@ pub(crate) fn run(words: &Run, form: Form, began: Option<Began>) -> Result<End, 
         return Err(Error::Process { message: "the process that waited for it has ended" });
     }
     tell_held(words, begin, &command);
-    guards.iter().for_each(Guard::shield);
+    for guard in &guards {
+        guard.shield();
+    }
     let slot = guards.first().map_or(1, Guard::slot);
     let running = standby.go(&[("SEMA_SLOT", &slot.to_string())]);
     attend(words, form, running, guards, &signals)
@@ -103,7 +105,9 @@ fn attend(
             return Some(DISK_DELAY.min(every));
         }
         if !on_disk {
-            guards.iter().for_each(Guard::sync);
+            for guard in &guards {
+                guard.sync();
+            }
             on_disk = true;
             return Some(every);
         }

@@ -71,7 +71,9 @@ fn attend(words: &Run, child: Child, guards: &[Guard]) -> Result<End, Error> {
             Err(RecvTimeoutError::Disconnected) => return Err(cannot()),
             Err(RecvTimeoutError::Timeout) => {
                 // What was lost is reported when all is over.
-                guards.iter().for_each(|guard| drop(guard.renew()));
+                for guard in guards {
+                    drop(guard.renew());
+                }
             }
         }
     }

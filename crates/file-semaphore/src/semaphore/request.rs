@@ -169,7 +169,9 @@ impl Cancel {
         self.0.cancelled.store(true, Ordering::Release);
         self.0.bell.ring();
         let followers: Vec<_> = guarded(&self.0.followers).drain(..).collect();
-        followers.iter().filter_map(Weak::upgrade).for_each(|other| Self(other).cancel());
+        for follower in followers.iter().filter_map(Weak::upgrade) {
+            Self(follower).cancel();
+        }
     }
 
     /// Whether it was cancelled.

@@ -153,7 +153,9 @@ impl std::fmt::Display for Decimal {
 pub fn push_json_string(out: &mut String, bytes: &[u8]) {
     out.push('"');
     for chunk in bytes.utf8_chunks() {
-        chunk.valid().chars().for_each(|c| push_json_char(out, c));
+        for c in chunk.valid().chars() {
+            push_json_char(out, c);
+        }
         // Go counts every byte of a broken sequence by itself.
         chunk.invalid().iter().for_each(|_| out.push_str("\\ufffd"));
     }

@@ -212,7 +212,9 @@ impl Connections {
     }
 
     pub(super) fn wake(&self, id: ConnId) {
-        self.get(id).and_then(|seat| seat.waker.as_ref()).iter().for_each(|it| it.wake_by_ref());
+        if let Some(waker) = self.get(id).and_then(|seat| seat.waker.as_ref()) {
+            waker.wake_by_ref();
+        }
     }
 
     pub(in crate::server) fn wake_all(&self) {
@@ -245,7 +247,9 @@ impl Connections {
     }
 
     pub(super) fn drop_answers(&mut self) {
-        self.seats.iter_mut().flatten().for_each(|seat| seat.answer = None);
+        for seat in self.seats.iter_mut().flatten() {
+            seat.answer = None;
+        }
     }
 
     pub(in crate::server) fn is_kicked(&mut self, id: ConnId) -> bool {
@@ -263,7 +267,9 @@ impl Connections {
         let seat = self.seats.iter_mut().flatten().find(|seat| seat.serial == serial);
         let Some(seat) = seat else { return false };
         seat.kicked = true;
-        seat.waker.iter().for_each(Waker::wake_by_ref);
+        if let Some(waker) = &seat.waker {
+            waker.wake_by_ref();
+        }
         true
     }
 
@@ -349,7 +355,9 @@ impl Watchers {
     /// Begins a sweep over all watchers.
     pub(super) fn begin_sweeps(&mut self) {
         let keys: Vec<_> = self.of_key.keys().cloned().collect();
-        keys.iter().for_each(|key| self.begin_sweep(key));
+        for key in keys {
+            self.begin_sweep(&key);
+        }
     }
 
     /// Whether there are more watchers to wake.

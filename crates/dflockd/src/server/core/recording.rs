@@ -113,12 +113,16 @@ impl Recording {
     /// The term is to end after the last commit.
     pub(in crate::server) fn close(&mut self) {
         self.is_closing = true;
-        self.driver.iter().for_each(Waker::wake_by_ref);
+        if let Some(driver) = &self.driver {
+            driver.wake_by_ref();
+        }
     }
 
     fn wake_driver(&self) {
         if self.commits.is_due() {
-            self.driver.iter().for_each(Waker::wake_by_ref);
+            if let Some(driver) = &self.driver {
+                driver.wake_by_ref();
+            }
         }
     }
 
@@ -154,7 +158,9 @@ impl Core {
             for record in records {
                 if let Record::Granted(kept) | Record::Extended(kept) = record {
                     let key = Key::new(&kept.key);
-                    key.iter().for_each(|key| self.engine.start_lease(now, *key, kept.token));
+                    if let Some(key) = key {
+                        self.engine.start_lease(now, key, kept.token);
+                    }
                 }
             }
             self.rearm();

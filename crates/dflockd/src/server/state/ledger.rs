@@ -103,7 +103,9 @@ impl<D: Disk> Ledger<D> {
             retry: Moment::default(),
             failure: None,
         };
-        found.holds.into_iter().for_each(|kept| ledger.hold(held(kept, times)));
+        for kept in found.holds {
+            ledger.hold(held(kept, times));
+        }
         ledger.rewrite(times);
         ledger
     }

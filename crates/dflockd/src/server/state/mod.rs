@@ -51,7 +51,9 @@ fn resumed<D: Disk>(
 fn note_changes<D: Disk>(engine: &mut leases::Engine, ledger: &mut Ledger<D>, times: Times) {
     let mut records = Vec::new();
     engine.take_changes(times.now, &mut records);
-    records.iter().for_each(|record| ledger.note(record, times));
+    for record in &records {
+        ledger.note(record, times);
+    }
 }
 
 /// See the module.
@@ -102,7 +104,9 @@ impl Journal for DiskJournal {
 
     async fn commit(&mut self, records: &[Record]) -> Result<(), Failed> {
         let times = times();
-        records.iter().for_each(|record| self.ledger.note(record, times));
+        for record in records {
+            self.ledger.note(record, times);
+        }
         let mut outcome = self.ledger.flush(times);
         if outcome.is_ok() && self.dir.origin().synced == Synced::Yes {
             if let Err(err) = self.sync().await {
