@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::{fmt, io};
 
-use crate::errno::{self, Errno};
+use crate::errno::Errno;
 use crate::shown::shown;
 
 /// A system call that failed while handling a lock file.
@@ -66,7 +66,7 @@ impl Error {
 
     /// The same without the name, where it is named already: "cannot be published: No space left on device".
     pub fn reason(&self) -> impl fmt::Display + '_ {
-        format!("{}: {}", self.step.words().1, errno::words(self.errno))
+        format!("{}: {}", self.step.words().1, self.errno.desc())
     }
 }
 
@@ -93,7 +93,7 @@ impl Step {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}: {}", self.step.words().0, shown(&self.name), errno::words(self.errno))
+        write!(f, "{} {}: {}", self.step.words().0, shown(&self.name), self.errno.desc())
     }
 }
 

@@ -126,7 +126,7 @@ mod age;
 mod breaking;
 mod directory;
 mod draft;
-#[cfg_attr(windows, path = "errno/windows.rs")]
+#[cfg(windows)]
 mod errno;
 mod error;
 mod exchange;
@@ -158,6 +158,9 @@ mod tests;
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
+
+#[cfg(unix)]
+use nix::errno;
 
 pub use age::Age;
 pub use directory::Directory;
