@@ -174,7 +174,7 @@ impl Options {
         };
         let mut listeners = listener::from_systemd();
         if let Some(listener) = listener::from_inetd() {
-            wire::let_go_of_input();
+            wire::close_input();
             listeners.push(listener);
             settings.ends_when_idle = true;
         }

@@ -21,7 +21,7 @@ use reply::{Identity, Reply};
 /// 3. A [`Step::Send`] that fails changes nothing: go on, for what has arrived is still obeyed.
 /// 4. [`Step::Receive`]: all bytes are taken; bring more. At the end of the input, drop the
 ///    session: an unfinished line does nothing.
-/// 5. [`Session::dismiss`] at any time (idle too long, shutting down) says so and closes.
+/// 5. [`Session::close`] at any time (idle too long, shutting down) says so and closes.
 /// 6. After [`Step::Close`] there is nothing but [`Step::Close`].
 #[derive(Clone, Debug)]
 pub struct Session {
@@ -36,7 +36,7 @@ pub enum Step {
     /// Send these bytes, in one write.
     Send(String),
     /// The client asks for this. Do it if the peer may, then call [`Session::answer`]. For a web browser, call
-    /// [`Session::dismiss`].
+    /// [`Session::close`].
     Ask(Command),
     /// Bring more bytes.
     Receive,
@@ -71,13 +71,14 @@ impl Session {
         Self { identity, framer: Framer::new(), state }
     }
 
-    /// The client is gone: a STAT or a LOCK that is being answered is given up. False for other requests.
-    pub fn give_up(&mut self) -> bool {
-        let gives_up = matches!(self.state, State::Asking(Command::Status(_) | Command::Lock(_)));
-        if gives_up {
+    /// The client is gone: a STAT or a LOCK that is being answered is cancelled. False for other requests.
+    pub fn cancel_request(&mut self) -> bool {
+        let is_cancelled =
+            matches!(self.state, State::Asking(Command::Status(_) | Command::Lock(_)));
+        if is_cancelled {
             self.state = State::Listening;
         }
-        gives_up
+        is_cancelled
     }
 
     /// What to do next, with the bytes that have arrived: those it needs are taken off the front.
@@ -107,7 +108,7 @@ impl Session {
     }
 
     /// The service ends the session: 421, and close.
-    pub fn dismiss(&mut self) {
+    pub fn close(&mut self) {
         if !matches!(self.state, State::Closed) {
             self.reply(&Reply::Closing, b"");
         }

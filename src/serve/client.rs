@@ -51,13 +51,13 @@ impl Client {
         self.backoff = Some(self.under_way().last(Instant::now()));
     }
 
-    /// The client is gone. Gives up a STAT or a LOCK that is being answered; false for other requests.
-    pub(super) fn give_up_request(&mut self) -> bool {
-        let gives_up = self.session.give_up();
-        if gives_up {
+    /// The client is gone. Cancels a STAT or a LOCK that is being answered; false for other requests.
+    pub(super) fn cancel_request(&mut self) -> bool {
+        let is_cancelled = self.session.cancel_request();
+        if is_cancelled {
             self.backoff = None;
         }
-        gives_up
+        is_cancelled
     }
 }
 

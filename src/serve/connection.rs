@@ -105,7 +105,7 @@ impl Connection {
                     }
                 }
                 Step::Ask(Command::Status(_)) if !self.hears => {
-                    self.client.give_up_request();
+                    self.client.cancel_request();
                 }
                 Step::Ask(command) => {
                     self.asked = now;
@@ -138,7 +138,7 @@ impl Connection {
         match self.wire.send(&self.output) {
             Ok(sent) => self.output = self.output.get(sent..).unwrap_or_default().to_vec(),
             Err(Errno::EAGAIN | Errno::EINTR | Errno::ENOBUFS | Errno::ENOMEM) => {}
-            Err(_) => self.stop_talking(),
+            Err(_) => self.forget_output(),
         }
     }
 
@@ -153,21 +153,21 @@ impl Connection {
     pub(super) fn drop_replies(&mut self) -> bool {
         let drops = matches!(self.phase, Phase::Sending(_));
         if drops {
-            self.stop_talking();
+            self.forget_output();
         }
         drops
     }
 
-    fn stop_talking(&mut self) {
+    fn forget_output(&mut self) {
         self.hears = false;
         self.output = Vec::new();
     }
 
-    /// The client is gone while its request was being answered. A STAT and a LOCK are for nobody: they are given up, and
+    /// The client is gone while its request was being answered. A STAT and a LOCK are for nobody: they are cancelled, and
     /// what arrived behind them is obeyed. False for other requests: these go on.
-    pub(super) fn hang_up(&mut self) -> bool {
-        self.stop_talking();
-        self.client.give_up_request()
+    pub(super) fn client_gone(&mut self) -> bool {
+        self.forget_output();
+        self.client.cancel_request()
     }
 
     /// What it has done, for the limits of connections. One that waits for the answer to a request works.

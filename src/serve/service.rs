@@ -127,7 +127,7 @@ impl Service {
             Command::Http => {
                 let said = format_args!("the client is a web browser: session ended");
                 self.journal.of_user(client.owner.user, Severity::Warning, said);
-                client.session.dismiss();
+                client.session.close();
                 return None;
             }
             Command::Lock(request) => self.lock(client, request),

@@ -161,7 +161,7 @@ fn leads_to(error: &Option<Stat>, others: &[&Option<Stat>]) -> StandardError {
 }
 
 /// Lets `/dev/null` take the place of what was handed over as input, once it is held elsewhere.
-pub(crate) fn let_go_of_input() {
+pub(crate) fn close_input() {
     if let Ok(null) = File::open("/dev/null") {
         // Where this fails, a listening socket stays open a second time, and closes with us.
         let _ = nix::unistd::dup2_stdin(null);

@@ -77,7 +77,7 @@ fn converse(session: &mut Session, model: &mut Model, packets: &[&[u8]]) -> (Vec
                 Some(packet) => input = packet,
                 None => return (said, false),
             },
-            Step::Ask(Command::Http) => session.dismiss(),
+            Step::Ask(Command::Http) => session.close(),
             Step::Ask(command) => session.answer(&model.answer(&command).into()),
         }
     }
@@ -251,7 +251,7 @@ fn a_client_that_is_gone_needs_no_answer(#[case] line: &str, #[case] gives_up: b
     let mut input = line.as_bytes();
     assert!(matches!(session.next(&mut input), Step::Send(_)));
     assert!(matches!(session.next(&mut input), Step::Ask(_)));
-    assert_eq!(session.give_up(), gives_up);
+    assert_eq!(session.cancel_request(), gives_up);
     assert_eq!(matches!(session.next(&mut input), Step::Receive), gives_up);
 }
 
@@ -388,11 +388,11 @@ fn a_dismissed_session_says_so_and_closes() {
     let mut session = Session::admit(identity());
     let mut model = Model::default();
     converse(&mut session, &mut model, &[b"lock ttyS1 5\nunlock tty"]);
-    session.dismiss();
+    session.close();
     let (said, closed) = converse(&mut session, &mut model, &[b"S1 5\n"]);
     let line = "421 Service not available, closing control connection\r\n";
     assert_eq!((said.concat().as_str(), closed), (line, true));
-    session.dismiss();
+    session.close();
     assert_eq!(converse(&mut session, &mut model, &[b"quit\n"]), (vec![], true));
     assert_eq!(model.holders.len(), 1);
 }

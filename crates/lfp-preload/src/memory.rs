@@ -63,7 +63,7 @@ impl Memory {
     }
 
     /// Whether it was one of these.
-    fn give_back(&self, place: *mut u8) -> bool {
+    fn free(&self, place: *mut u8) -> bool {
         let offset = place.addr().wrapping_sub(self.pieces.get().addr());
         let piece = offset / PIECE_BYTES;
         if piece < PIECES {
@@ -81,7 +81,7 @@ unsafe impl GlobalAlloc for Memory {
     }
 
     unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
-        if !self.give_back(place) {
+        if !self.free(place) {
             // SAFETY: what is no piece is a mapping of this length.
             let _ = unsafe { munmap(place.cast(), layout.size()) };
         }

@@ -36,7 +36,7 @@ impl<T> Attempt<T> {
 
 /// How often a file that came out instead of the judged one is given back when its place keeps
 /// changing. Each time a foreign program has made a step within microseconds.
-pub(crate) const TRIES_TO_GIVE_BACK: usize = 8;
+pub(crate) const TRIES_TO_EXCHANGE_BACK: usize = 8;
 
 /// Whether a name leads to the very file that was judged, unchanged.
 pub(crate) fn is_still(directory: &Directory, at: &Name, judged: &Judged) -> Result<bool, Error> {
@@ -109,9 +109,9 @@ impl Exchange<'_> {
     fn check(self, draft: Draft<'_>) -> Result<Attempt<Published>, Errno> {
         match self.has_caught(&draft.private) {
             Ok(true) => Ok(draft.published(self.name, 0).map_or(Attempt::Changed, Attempt::Done)),
-            Ok(false) => self.give_back(draft).map(|()| Attempt::Changed),
+            Ok(false) => self.exchange_back(draft).map(|()| Attempt::Changed),
             // What came out is unknown, so it goes back, whatever it is.
-            Err(errno) => self.give_back(draft).and(Err(errno)),
+            Err(errno) => self.exchange_back(draft).and(Err(errno)),
         }
     }
 
@@ -125,17 +125,17 @@ impl Exchange<'_> {
     /// Exchanges back. Should something else than the draft come out, its place was taken
     /// meanwhile (the displaced lock was let go, and the next one claimed), and that goes back in
     /// turn.
-    fn give_back(self, mut draft: Draft<'_>) -> Result<(), Errno> {
+    fn exchange_back(self, mut draft: Draft<'_>) -> Result<(), Errno> {
         let mut at_name = Some(draft.made.identity);
         let mut displaced = draft.private.leads_to().unwrap_or_default();
-        for _ in 0..TRIES_TO_GIVE_BACK {
+        for _ in 0..TRIES_TO_EXCHANGE_BACK {
             match self.swap(&draft.private) {
                 Ok(()) => {}
                 // The name is vacant: the displaced lock was let go. Or the private name is.
                 Err(Errno::ENOENT) => return Ok(()),
                 Err(errno) => {
                     draft.private.forget();
-                    return self.give_back_by_rename(&draft).map_err(|_| errno);
+                    return self.rename_back(&draft).map_err(|_| errno);
                 }
             }
             match draft.private.leads_to() {
@@ -157,7 +157,7 @@ impl Exchange<'_> {
 
     /// If the exchange worked once and not again: as long as the name leads to the draft, putting
     /// the displaced lock over it loses nothing.
-    fn give_back_by_rename(self, draft: &Draft<'_>) -> Result<(), Errno> {
+    fn rename_back(self, draft: &Draft<'_>) -> Result<(), Errno> {
         if self.directory.identity_of(self.name.as_os_str())? != Some(draft.made.identity) {
             return Err(Errno::EAGAIN);
         }

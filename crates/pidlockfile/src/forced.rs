@@ -11,7 +11,7 @@ use crate::directory::Directory;
 use crate::draft::{Draft, Durability, NewFile, PrivateName, Published};
 use crate::errno::Errno;
 use crate::error::{Error, Step};
-use crate::exchange::{Attempt, Exchange, TRIES_TO_GIVE_BACK};
+use crate::exchange::{Attempt, Exchange, TRIES_TO_EXCHANGE_BACK};
 use crate::found::Judged;
 use crate::name::Name;
 use crate::process::{Pid, lives};
@@ -93,7 +93,7 @@ fn others_release(
 /// The last step of a release past a `flock(2)`: only the stand-in goes. While a breaker has it
 /// aside, it is about to put it back.
 fn remove_stand_in(directory: &Directory, name: &Name, held: &Published) -> Result<Attempt, Error> {
-    for _ in 0..TRIES_TO_GIVE_BACK {
+    for _ in 0..TRIES_TO_EXCHANGE_BACK {
         match directory.withdraw(name, held)? {
             Attempt::Done(()) | Attempt::Changed => return Ok(Attempt::Done(())),
             Attempt::Contended => {}

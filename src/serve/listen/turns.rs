@@ -31,10 +31,10 @@ impl Daemon<'_> {
             // Events other than a hang-up are not of interest.
             Phase::Searching(_) => {
                 self.status_worker.forget(token);
-                connection.hang_up();
+                connection.client_gone();
             }
             Phase::Retrying(_) => {
-                if !connection.hang_up() {
+                if !connection.client_gone() {
                     // A release is done all the same.
                     return;
                 }

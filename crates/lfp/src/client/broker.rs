@@ -186,7 +186,7 @@ impl Broker {
     }
 
     /// Keeps no connection open for what takes long.
-    pub(crate) fn hang_up(&mut self) {
+    pub(crate) fn close_connection(&mut self) {
         self.client = None;
     }
 

@@ -215,7 +215,7 @@ fn take_by(mut broker: Broker, request: Request, timeout: Duration) -> Result<Po
     let device = request.device.clone();
     match outcome {
         Ok(Outcome::Done) => {
-            broker.hang_up();
+            broker.close_connection();
             Ok(PortLock { request, broker: Some(broker) })
         }
         Ok(Outcome::Denied) => Err(LockError::Denied { device, reasons: broker.reasons }),

@@ -223,12 +223,12 @@ impl Client {
         outcome(&self.receive(self.patience)?)
     }
 
-    /// Gives up a wait and takes the service's last word on it, which comes at once. Nothing can be asked afterwards.
+    /// Ends a wait and takes the service's last word on it, which comes at once. Nothing can be asked afterwards.
     ///
     /// # Errors
     /// As [`Client::wait`].
     #[cfg(feature = "cli")]
-    pub(crate) fn give_up_wait(&mut self) -> Result<Outcome, Error> {
+    pub(crate) fn leave_queue(&mut self) -> Result<Outcome, Error> {
         // If the connection has failed, the reading says so.
         let _ = self.socket.shutdown(std::net::Shutdown::Write);
         self.finish_wait()

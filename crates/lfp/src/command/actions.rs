@@ -64,7 +64,7 @@ pub(super) fn wait(asked: &AskedInTime, route: &Route, output: &Output) -> Resul
     let is_new = broker.knows_no_holder(&request.device);
     let waited = waiting::wait(&mut broker, &request, deadline, None, Some(output));
     if is_new {
-        broker.give_back_unanswered(&request);
+        broker.release_unanswered(&request);
     }
     came_of(waited, &mut broker, &request).map(|()| locked(&request, output))
 }

@@ -12,7 +12,7 @@ use ttylock::{DeviceName, Outcome, Pass, Request};
 
 /// For giving back what the service may have taken for a request that it has not answered: its caller has waited long
 /// enough.
-const GIVE_BACK_PATIENCE: Duration = Duration::from_millis(100);
+const RELEASE_PATIENCE: Duration = Duration::from_millis(100);
 
 impl Broker {
     /// Whether the service says that no process has a lock of the device. Its numbers of processes may be those of another
@@ -24,10 +24,10 @@ impl Broker {
 
     /// Releases what the service may have taken for a request that it has not answered. Only for a process that surely
     /// did not have the device before, and not after a refusal: the process may have got the lock by another request.
-    pub(super) fn give_back_unanswered(&mut self, request: &Request) {
+    pub(super) fn release_unanswered(&mut self, request: &Request) {
         if self.may_have_taken {
-            self.hang_up();
-            self.be_patient(GIVE_BACK_PATIENCE);
+            self.close_connection();
+            self.be_patient(RELEASE_PATIENCE);
             let _ = self.unlock(request);
         }
         self.be_patient(PATIENCE);

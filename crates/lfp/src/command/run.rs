@@ -70,7 +70,7 @@ fn in_a_child(asked: &Run, route: &Route, output: &Output) -> Result<u8, Failure
     let signal = taken.as_ref().err().and_then(|failure| failure.signal);
     let signal = signal.or_else(|| waiting::ending(&signals));
     if let (Some(_), Ok(requests)) = (signal, &taken) {
-        give_back(&mut broker, requests);
+        release_all(&mut broker, requests);
     }
     let requests = match (signal, taken) {
         // Somebody killed the process that was to become the command. The service may have noticed it first,
@@ -81,7 +81,7 @@ fn in_a_child(asked: &Run, route: &Route, output: &Output) -> Result<u8, Failure
         }
         (_, taken) => taken?,
     };
-    broker.hang_up();
+    broker.close_connection();
     // Before the command is there: none of its openings is missed.
     let exclusion = asked.exclusive.then(|| Exclusion::watch(&requests)).flatten();
     let running = standby.go(&additions);
@@ -127,11 +127,11 @@ fn in_this_process(asked: &Run, route: &Route, output: &Output) -> Result<u8, Fa
     let additions = shim::additions(asked, route, Pid::this())?;
     let mut broker = Broker::new(route);
     let requests = take_all(&mut broker, asked, Pid::this(), None, output)?;
-    broker.hang_up();
+    broker.close_connection();
     let mut words = asked.command.words.iter().cloned();
     let Some(program) = words.next() else { return Err(Failure::system("no command")) };
     let error = wrapcmd::execute(program, words, &additions);
-    give_back(&mut broker, &requests);
+    release_all(&mut broker, &requests);
     Ok(output.not_started(error))
 }
 
@@ -161,13 +161,13 @@ fn take_all(
         let outcome = match asked.timeout {
             Some(_) if !is_taken => {
                 let waited = waiting::wait(broker, &request, deadline, signals, Some(output));
-                broker.give_back_unanswered(&request);
+                broker.release_unanswered(&request);
                 came_of(waited, broker, &request)
             }
             _ => done_or_why(outcome, broker, &request, busy_for(&request)),
         };
         if let Err(failure) = outcome {
-            give_back(broker, &taken);
+            release_all(broker, &taken);
             return Err(failure);
         }
         taken.push(request);
@@ -220,7 +220,7 @@ fn is_an_ancestors(device: &DeviceName) -> bool {
 }
 
 /// The command will not run. What cannot be released is stale in a moment.
-fn give_back(broker: &mut Broker, requests: &[Request]) {
+fn release_all(broker: &mut Broker, requests: &[Request]) {
     for request in requests.iter().rev() {
         let _ = broker.unlock(request);
     }

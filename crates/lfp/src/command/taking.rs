@@ -108,7 +108,7 @@ pub(super) fn ask(asked: &AskedFor, route: &Route, output: &Output) -> Result<u8
         output.remark(&remark);
     }
     let waited = wait(&mut broker, &request, deadline, None, None);
-    broker.give_back_unanswered(&request);
+    broker.release_unanswered(&request);
     match waited {
         Waited::TimedOut(_) => Err(busy(&mut broker, &request, busy_for(&request))),
         waited @ (Waited::Answered(_) | Waited::Interrupted(_)) => {
@@ -169,7 +169,7 @@ impl<'a> Yielding<'a> {
             let _ = kill(nix::unistd::Pid::from_raw(request.pid.as_raw()), self.signal);
         }
         self.told = waiting.is_some();
-        broker.hang_up();
+        broker.close_connection();
         self.last = Instant::now();
         ASK_AGAIN
     }

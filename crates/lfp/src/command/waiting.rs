@@ -81,9 +81,9 @@ fn left(deadline: Option<Instant>) -> Option<Duration> {
 }
 
 /// Leaves the line. The answer may have been on its way.
-fn give_up(client: &mut Client) -> Result<Outcome, Error> {
+fn leave_queue(client: &mut Client) -> Result<Outcome, Error> {
     client.be_patient(GRACE);
-    client.give_up_wait()
+    client.leave_queue()
 }
 
 /// The time between two messages about a wait.
@@ -142,7 +142,7 @@ impl Wait<'_> {
         let answer = broker.ask_service(listen);
         if !matches!(answer, Ok(None)) {
             // After giving up, nothing can be asked on this connection.
-            broker.hang_up();
+            broker.close_connection();
         }
         if let Some(signal) = signal {
             broker.may_have_taken |= matches!(answer, Ok(Some(Outcome::Done)));
@@ -183,12 +183,12 @@ impl Wait<'_> {
                 Woken::Time if left(until).is_none_or(|left| !left.is_zero()) => {
                     self.tell_if_due();
                 }
-                Woken::Time => return give_up(client),
+                Woken::Time => return leave_queue(client),
                 Woken::Signal => {}
             }
             *signal = self.signals.and_then(ending);
             if signal.is_some() {
-                return give_up(client);
+                return leave_queue(client);
             }
         }
     }
