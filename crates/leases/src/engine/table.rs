@@ -134,7 +134,12 @@ impl<const OF: char> Line<OF> {
             std::mem::swap(first, &mut entry);
         }
         let rest = self.rest.get_or_insert_default();
-        rest.insert(rest.partition_point(|other| *other < entry), entry);
+        match rest.back() {
+            Some(last) if entry < *last => {
+                rest.insert(rest.partition_point(|other| *other < entry), entry);
+            }
+            Some(_) | None => rest.push_back(entry),
+        }
     }
 
     #[expect(clippy::expect_used, reason = "both come from the entry that is removed")]
