@@ -17,6 +17,17 @@ fn run_works_in_a_network_without_loopback() {
     bench.assert_free();
 }
 
+/// The process that becomes the command is found below /proc.
+#[test]
+#[ignore = "needs namespaces: tests/run"]
+fn without_proc_run_says_what_is_missing() {
+    let bench = Bench::open();
+    let line = format!("mount -t tmpfs none /proc && exec /run/test/lfp run {PORT} -- true");
+    let end = bench.command("unshare").args(["--mount", "sh", "-c", &line]).run().expect(71);
+    assert!(end.said("lfp: run needs /proc, which is not mounted"), "{end}");
+    bench.assert_free();
+}
+
 /// An ordinary user cannot record the pid namespace of the holder. Outside, its number means another process or none.
 #[test]
 #[ignore = "needs namespaces: tests/run"]

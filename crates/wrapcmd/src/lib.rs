@@ -73,7 +73,7 @@ pub use json::{Form, Value, json};
 pub use signals::{Signals, Woken, hold_off, is_ignored, pause, wait_while_read};
 #[cfg(unix)]
 pub use standby::{Background, Began, Beside, Running, Standby, execute, in_background, take_over};
-pub use start_error::StartError;
+pub use start_error::{StartError, restart_lacks};
 
 /// The README's examples are tests, too.
 #[cfg(doctest)]

@@ -7,6 +7,7 @@ use std::fmt;
 use std::io;
 #[cfg(unix)]
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
 #[cfg(unix)]
 use nix::errno::Errno;
@@ -83,6 +84,19 @@ impl fmt::Display for StartError {
         }
         let text = error.to_string();
         f.write_str(text.split(" (os error").next().unwrap_or_default())
+    }
+}
+
+/// What this program lacks to be started again (as by `Standby::start`), if `error` came of that. In the words of a
+/// command `run`.
+#[must_use]
+pub fn restart_lacks(error: &io::Error) -> Option<&'static str> {
+    if error.kind() != io::ErrorKind::NotFound {
+        None
+    } else if cfg!(target_os = "linux") && !Path::new("/proc/self").exists() {
+        Some("run needs /proc, which is not mounted")
+    } else {
+        Some("the file of this program is gone")
     }
 }
 

@@ -135,7 +135,11 @@ fn start(
 ) -> Result<Attended, Failure> {
     step_before(&run.command, &environment(run, leases.as_slice(), item), form)
         .and_then(Attended::start)
-        .map_err(|error| Failure::System("starting the command", error))
+        .map_err(|error| {
+            let lacks =
+                wrapcmd::restart_lacks(&error).map(|text| io::Error::new(error.kind(), text));
+            Failure::System("starting the command", lacks.unwrap_or(error))
+        })
 }
 
 /// A running command under held leases.

@@ -265,6 +265,18 @@ fn a_signal_ends_the_wait_of_a_first_process() {
     daemon.until_stats("\"waiters\":0");
 }
 
+/// The process before the command is found below /proc. Without that, the lock is released at once.
+#[test]
+#[ignore = "needs root: tests/run"]
+fn without_proc_run_says_what_is_missing() {
+    let daemon = Daemon::start(&[]);
+    let script = "umount -l /proc; exec dflock run k -- echo it ran";
+    let end = run(&mut shell(&daemon, &format!("exec unshare --mount sh -c '{script}'")));
+    let said = "dflock: starting the command: run needs /proc, which is not mounted\n";
+    assert_eq!((end.code, &*end.out, &*end.err), (71, "", said), "{end:?}");
+    assert_free(&daemon);
+}
+
 /// A parent that ignores SIGCHLD still learns the code.
 #[test]
 fn the_code_arrives_although_children_are_ignored() {

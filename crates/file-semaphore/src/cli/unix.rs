@@ -6,7 +6,6 @@
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -152,14 +151,10 @@ fn claim(
 
 /// Why this program cannot be started once more, as the process that stands by.
 fn cannot_start(error: io::Error) -> Error {
-    let message = if !Path::new("/proc/self").exists() {
-        "cannot start the command: run needs /proc, which is not mounted"
-    } else if error.kind() == io::ErrorKind::NotFound {
-        "cannot start the command: the file of this program is gone"
-    } else {
-        return system_error(Errno::try_from(error).unwrap_or(Errno::UnknownErrno));
-    };
-    Error::Process { message }
+    match wrapcmd::restart_lacks(&error) {
+        Some(message) => Error::Process { message },
+        None => system_error(Errno::try_from(error).unwrap_or(Errno::UnknownErrno)),
+    }
 }
 
 fn ended(end: io::Result<End>) -> Result<End, Error> {

@@ -61,8 +61,13 @@ fn check_order(asked: &Run) -> Result<(), Failure> {
 
 fn in_a_child(asked: &Run, route: &Route, output: &Output) -> Result<u8, Failure> {
     let signals = Signals::catch().map_err(|error| Failure::system(words_of(&error)))?;
-    let standby = Standby::start("lfp", &asked.command.words, output.form(), &signals)
-        .map_err(|error| Failure::system(format!("cannot start /proc/self/exe: {error}")))?;
+    let standby =
+        Standby::start("lfp", &asked.command.words, output.form(), &signals).map_err(|error| {
+            match wrapcmd::restart_lacks(&error) {
+                Some(text) => Failure::system(text),
+                None => Failure::system(format!("cannot start the command: {}", words_of(&error))),
+            }
+        })?;
     let pid = Pid::new(standby.pid().into()).ok_or_else(|| Failure::system("no process"))?;
     let additions = shim::additions(asked, route, pid)?;
     let mut broker = Broker::new(route);
