@@ -56,14 +56,19 @@ fn the_limits_of_the_service_are_few_and_listed() {
     assert_eq!(listed, limits);
 }
 
+/// What `cargo` writes about a crate of the workspace.
+fn asked(words: &str, package: &str) -> String {
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(words.split(' ')).args(["--package", package]).current_dir(root());
+    let said = cargo.output().unwrap();
+    assert!(said.status.success(), "{said:?}");
+    String::from_utf8(said.stdout).unwrap()
+}
+
 /// A program that wants the client alone is not made to build a command line.
 #[test]
 fn the_client_library_brings_little() {
-    let words = "tree --package lfp --edges normal --prefix none --locked";
-    let tree = Command::new(env!("CARGO")).args(words.split(' ')).current_dir(root()).output();
-    let tree = tree.unwrap();
-    assert!(tree.status.success(), "{tree:?}");
-    let text = String::from_utf8(tree.stdout).unwrap();
+    let text = asked("tree --edges normal --prefix none --locked", "lfp");
     let names: BTreeSet<&str> = text.lines().filter_map(|line| line.split(' ').next()).collect();
     let expected = [
         "bitflags",
@@ -87,10 +92,7 @@ fn the_client_library_brings_little() {
 fn a_library_brings_no_command_line(
     #[values("dflock", "file-semaphore", "leases", "lfp", "pidlockfile", "ttylock")] package: &str,
 ) {
-    let words = ["tree", "--edges", "normal", "--prefix", "none", "--locked", "--package", package];
-    let tree = Command::new(env!("CARGO")).args(words).current_dir(root()).output().unwrap();
-    assert!(tree.status.success(), "{tree:?}");
-    let text = String::from_utf8(tree.stdout).unwrap();
+    let text = asked("tree --edges normal --prefix none --locked", package);
     let names: BTreeSet<&str> = text.lines().filter_map(|line| line.split(' ').next()).collect();
     assert!(names.contains(package), "{text}");
     for name in ["clap", "jiff", "serde_json", "strsim", "wrapcmd"] {
@@ -104,13 +106,8 @@ fn a_library_brings_no_command_line(
 fn a_package_with_its_feature_brings_the_command_line(
     #[values("dflock", "file-semaphore")] package: &str,
 ) {
-    let feature = format!("{package}/cli");
-    let words = ["tree", "--edges", "normal", "--prefix", "none", "--locked", "--package", package];
-    let mut tree = Command::new(env!("CARGO"));
-    let tree =
-        tree.args(words).args(["--features", &feature]).current_dir(root()).output().unwrap();
-    assert!(tree.status.success(), "{tree:?}");
-    let text = String::from_utf8(tree.stdout).unwrap();
+    let words = format!("tree --edges normal --prefix none --locked --features {package}/cli");
+    let text = asked(&words, package);
     assert!(text.lines().any(|line| line.starts_with("clap ")), "{text}");
 }
 
@@ -124,6 +121,40 @@ fn a_debian_package_asks_for_the_features_of_its_programs(
     let (_, rest) = manifest.split_once("\n[package.metadata.deb]\n").unwrap();
     let section = rest.split("\n[").next().unwrap();
     assert!(section.lines().any(|line| line == "features = [\"cli\"]"), "{section}");
+}
+
+/// The crates in the order in which CONTRIBUTING.md has them published.
+fn published() -> Vec<String> {
+    let text = shipped("CONTRIBUTING.md");
+    let (_, rest) = text.split_once("Publish the crates in this order: ").unwrap();
+    let (list, _) = rest.split_once(" (`cargo publish").unwrap();
+    list.split(',').map(|name| name.trim().trim_matches('`').to_owned()).collect()
+}
+
+/// crates.io takes a crate only after those that it depends on, and gets what compiles and explains it: the tests of
+/// the workspace need its other parts.
+#[test]
+fn the_crates_are_published_in_order_and_without_the_workspace() {
+    let crates = published();
+    for (place, name) in crates.iter().enumerate() {
+        let tree = asked("tree --edges normal,build --prefix none --locked --all-features", name);
+        let own = tree.lines().filter(|line| line.contains(&*root().to_string_lossy()));
+        let own: BTreeSet<&str> = own.filter_map(|line| line.split(' ').next()).collect();
+        let before: BTreeSet<&str> = crates[..=place].iter().map(String::as_str).collect();
+        assert!(own.is_subset(&before), "{name} uses {own:?}");
+        let list = asked("package --list --allow-dirty --offline", name);
+        let files: BTreeSet<&str> = list.lines().collect();
+        for needed in ["LICENSE-APACHE", "LICENSE-MIT"] {
+            assert!(files.contains(needed), "{name} lacks {needed}");
+        }
+        assert!(files.contains("README.md") || files.contains("lock-server.md"), "{files:?}");
+        let strange = |file: &&&str| {
+            let parts: Vec<&str> = file.split('/').collect();
+            parts.len() > 1 && !["src", "examples", "man", "etc", "xinetd.d"].contains(&parts[0])
+        };
+        assert_eq!(files.iter().find(strange), None, "{name}");
+    }
+    assert!(crates.len() > 10, "{crates:?}");
 }
 
 /// README.md and the pages of docs/, by their paths.
