@@ -1,4 +1,4 @@
-//! A program without a runtime that does its work under a lock: `cargo run --example plain_thread -- SERVER KEY`
+//! Work under a lock, without a runtime: `cargo run -p dflock --example plain_thread -- SERVER KEY`
 //!
 //! It works in small pieces, one for each line of its input, and before each piece checks that it still has the lock.
 

@@ -1,4 +1,4 @@
-//! A daemon on tokio with one leader: `cargo run --example tokio_daemon -- SERVERS KEY`
+//! A daemon on tokio with one leader: `cargo run -p dflock --example tokio_daemon -- SERVERS KEY`
 //!
 //! SERVERS are the addresses of one service, separated by commas. The daemon waits for its turn, leads until it is told to
 //! end (here: by the end of its input) or the lease is lost, and then stands by again.

@@ -1,6 +1,6 @@
 //! At most three downloads at a time, on the whole machine, of all users.
 //!
-//! `cargo run --example download_slots ~/.local/state/lock/downloads URL...`
+//! `cargo run -p file-semaphore --example download_slots -- ~/.local/state/lock/downloads URL...`
 
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
 //! One instance at a time: works, or names the running instance.
 //!
-//! `cargo run --example one_at_a_time ~/.local/state/lock/report`
+//! `cargo run -p file-semaphore --example one_at_a_time -- ~/.local/state/lock/report`
 
 use file_semaphore::{Error, Semaphore};
 

@@ -1,6 +1,6 @@
 //! Many readers, one writer: a wait that another thread ends, and a lock that is watched.
 //!
-//! `cargo run --example readers_and_writer ~/.local/state/lock/index`
+//! `cargo run -p file-semaphore --example readers_and_writer -- ~/.local/state/lock/index`
 
 use file_semaphore::{Cancel, Error, Semaphore};
 

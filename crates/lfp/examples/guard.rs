@@ -1,4 +1,4 @@
-//! Holds a serial port while its input lasts: `cargo run --example guard -- SOCKET PORT SECONDS`
+//! Holds a serial port while its input lasts: `cargo run -p lfp --example guard -- SOCKET PORT SECONDS`
 use std::time::Duration;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

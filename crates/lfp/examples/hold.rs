@@ -1,4 +1,4 @@
-//! Holds a serial port until the end of its input: `cargo run --example hold -- /dev/ttyUSB0`
+//! Holds a serial port until the end of its input: `cargo run -p lfp --example hold -- /dev/ttyUSB0`
 use std::time::Duration;
 
 use lfp::{Address, Client, DeviceName, Outcome, Pid};
