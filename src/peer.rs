@@ -327,7 +327,7 @@ const OWNING_GROUP: u16 = 0x04;
 const GROUP: u16 = 0x08;
 const MASK: u16 = 0x10;
 
-/// Whether a process of ours, of which this is told, may open the device at this path, with the rights that count for
+/// Whether a process of our namespace, with this status, may open the device at this path, with the rights that count for
 /// whoever asks. What is no character device, or not there, is nobody's to forbid, nor is anything to a process that has
 /// just ended.
 ///
@@ -376,7 +376,7 @@ fn entries(value: &[u8]) -> Vec<Entry> {
 /// The first of these that is about the process decides: owner, named user, all its groups
 /// together, others. With an ACL, the group bits of the mode are the mask of the entries; where
 /// those are all off, the kernel looks at no ACL (`acl_permission_check` in its `fs/namei.c`).
-/// What cannot be told permits nothing.
+/// An ACL that cannot be read permits nothing.
 fn permits(access: Access, process: &Subject, acl: impl FnOnce() -> Option<Vec<Entry>>) -> bool {
     let permitted = |bits: u32| bits & READ_WRITE == READ_WRITE;
     if process.user == access.user {

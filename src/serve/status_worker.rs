@@ -23,14 +23,14 @@ const PAUSE: Duration = Duration::from_millis(100);
 type StatusQuestion = (Token, Option<DeviceName>);
 
 /// What a connection is to hear; `None` if the device may not be named.
-type Answer = (Token, Option<Survey>);
+type StatusAnswer = (Token, Option<Survey>);
 
 /// The thread, and what it is asked and answers.
 #[derive(Debug)]
 pub(super) struct StatusWorker {
     questions: Arc<Mutex<Vec<StatusQuestion>>>,
     thread: Thread,
-    answers: Receiver<Answer>,
+    answers: Receiver<StatusAnswer>,
     /// Readable when there are answers.
     bell: Bell,
 }
@@ -66,7 +66,7 @@ impl StatusWorker {
     }
 
     /// The answers that have come since the last call.
-    pub(super) fn answers(&self) -> Vec<Answer> {
+    pub(super) fn answers(&self) -> Vec<StatusAnswer> {
         self.bell.silence();
         self.answers.try_iter().collect()
     }
@@ -82,7 +82,7 @@ impl AsFd for StatusWorker {
 fn answer_questions(
     mut table: Table,
     asked: &Mutex<Vec<StatusQuestion>>,
-    answer: &Sender<Answer>,
+    answer: &Sender<StatusAnswer>,
     bell: &Bell,
 ) {
     loop {

@@ -37,7 +37,7 @@ impl Watches {
         }
     }
 
-    /// Asks to be told of the end of a process, by an event with this number. Where there is no
+    /// Asks for an event with this number at the end of a process. Where there is no
     /// room, those that are not wanted any more make some. False if it has ended; another one may have its number.
     pub(super) fn watch_end(
         &mut self,

@@ -39,12 +39,12 @@ impl Inquiry {
     }
 }
 
-/// What is told of one process. There is none of which anything is.
+/// The status of one process, which these systems do not show.
 #[derive(Debug)]
 pub enum Status {}
 
 impl Status {
-    /// Nothing is told.
+    /// None is shown.
     pub fn of(_pid: Pid) -> Option<Self> {
         None
     }
@@ -74,7 +74,7 @@ pub(crate) fn translate(_peer: Pid, _number: Pid) -> Option<Pid> {
     None
 }
 
-/// Not asked for: it would count for processes of which the rights are told, and none is.
+/// Not asked for: it would count for processes whose rights are known, and none are.
 pub(crate) fn acl(_path: &Path, _node: &Node) -> Option<Vec<u8>> {
     Some(Vec::new())
 }

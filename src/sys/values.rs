@@ -13,13 +13,13 @@ pub(crate) struct SocketEnds {
     pub(crate) far: SocketAddr,
 }
 
-/// What is told of the peer at the other end of a connection.
+/// What the kernel says of the peer at the other end of a connection.
 pub(crate) struct PeerFacts {
     pub(crate) uid: Option<u32>,
     pub(crate) numbers: Numbers,
     /// The effective group of the process that connected, as it was then.
     pub(crate) gid: Option<u32>,
-    /// Whether the process that connected was in the group that was asked for, as far as that can be told.
+    /// Whether the process that connected was in the group that was asked for, as far as that is known.
     pub(crate) is_member: bool,
 }
 

@@ -104,7 +104,7 @@ pub(crate) fn has_a_name(file: &File) -> bool {
     sys::stat_open(file).map_or(true, |stat| stat.links > 0)
 }
 
-/// A private name that removes itself, unless told that it is no longer its own.
+/// A private name that removes itself, unless it has learnt that it is no longer its own.
 #[derive(Debug)]
 pub(crate) struct PrivateName<'d> {
     directory: &'d Directory,

@@ -30,7 +30,7 @@ pub(in crate::serve) enum Deed {
 
 /// One event.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Happening {
+pub(super) enum PortEvent {
     /// A file was opened or closed. The process is unknown where it has no number here.
     At { handle: Handle, pid: Option<Pid>, deed: Deed },
     /// Nodes came, or changed hands.
@@ -55,10 +55,10 @@ const VERSION: u8 = 3;
 const FILE_IDENTITY: u8 = 1;
 
 /// The events of one reading. What is cut or of another version ends it.
-pub(super) fn parse(mut bytes: &[u8]) -> Vec<Happening> {
+pub(super) fn parse(mut bytes: &[u8]) -> Vec<PortEvent> {
     let mut events = Vec::new();
     while let Some((event, rest)) = first(bytes) {
-        events.extend(happening(event));
+        events.extend(port_event(event));
         bytes = rest;
     }
     events
@@ -72,10 +72,10 @@ fn first(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     bytes.split_at_checked(length)
 }
 
-fn happening(event: &[u8]) -> Option<Happening> {
+fn port_event(event: &[u8]) -> Option<PortEvent> {
     let mask = event.get(8..)?.first_chunk().copied().map(u64::from_ne_bytes)?;
     if mask & FAN_Q_OVERFLOW != 0 {
-        return Some(Happening::Lost);
+        return Some(PortEvent::Lost);
     }
     let deed = match (mask & FAN_OPEN != 0, mask & FAN_CLOSE != 0) {
         (true, false) => Deed::Opened,
@@ -83,12 +83,12 @@ fn happening(event: &[u8]) -> Option<Happening> {
         (true, true) => Deed::Both,
         (false, false) => {
             let is_news = mask & (FAN_CREATE | FAN_MOVED_TO | FAN_ATTRIB) != 0;
-            return is_news.then_some(Happening::Elsewhere);
+            return is_news.then_some(PortEvent::Elsewhere);
         }
     };
     let pid = Pid::new(i64::from(number(event, 20)?));
     let handle = handle(event.get(METADATA_BYTES..)?)?;
-    Some(Happening::At { handle, pid, deed })
+    Some(PortEvent::At { handle, pid, deed })
 }
 
 /// A header of four bytes with type and length, the file system's identity of eight, and the
@@ -170,8 +170,8 @@ mod tests {
         assert_eq!(marks[1], (Marked { inode: 3, file_system }, terminal()));
     }
 
-    fn at(deed: Deed, pid: i64) -> Happening {
-        Happening::At { handle: terminal(), pid: Pid::new(pid), deed }
+    fn at(deed: Deed, pid: i64) -> PortEvent {
+        PortEvent::At { handle: terminal(), pid: Pid::new(pid), deed }
     }
 
     #[rstest]
@@ -180,23 +180,23 @@ mod tests {
     #[case::closed_after_writing(FAN_CLOSE_WRITE, Some(at(Deed::Closed, 77)))]
     #[case::merged(FAN_OPEN | FAN_CLOSE_WRITE, Some(at(Deed::Both, 77)))]
     #[case::nothing(0, None)]
-    #[case::a_node_came(FAN_CREATE, Some(Happening::Elsewhere))]
-    #[case::a_node_was_moved_here(FAN_MOVED_TO, Some(Happening::Elsewhere))]
-    #[case::a_node_changed_hands(FAN_ATTRIB, Some(Happening::Elsewhere))]
-    #[case::overflow(FAN_Q_OVERFLOW, Some(Happening::Lost))]
-    fn event_masks_are_told_apart(#[case] mask: u64, #[case] expected: Option<Happening>) {
+    #[case::a_node_came(FAN_CREATE, Some(PortEvent::Elsewhere))]
+    #[case::a_node_was_moved_here(FAN_MOVED_TO, Some(PortEvent::Elsewhere))]
+    #[case::a_node_changed_hands(FAN_ATTRIB, Some(PortEvent::Elsewhere))]
+    #[case::overflow(FAN_Q_OVERFLOW, Some(PortEvent::Lost))]
+    fn event_masks_are_told_apart(#[case] mask: u64, #[case] expected: Option<PortEvent>) {
         assert_eq!(parse(&event(mask, 77)), Vec::from_iter(expected));
     }
 
     /// An event may be its metadata and nothing else, one that the kernel has lost for all.
     #[rstest]
-    #[case::metadata_alone(METADATA_BYTES, VERSION, &[Happening::Lost])]
+    #[case::metadata_alone(METADATA_BYTES, VERSION, &[PortEvent::Lost])]
     #[case::less_than_metadata(METADATA_BYTES - 1, VERSION, &[])]
     #[case::another_version(METADATA_BYTES, VERSION + 1, &[])]
     fn an_event_has_metadata_of_one_version(
         #[case] length: usize,
         #[case] version: u8,
-        #[case] expected: &[Happening],
+        #[case] expected: &[PortEvent],
     ) {
         let mut bytes = event(FAN_Q_OVERFLOW, 0);
         bytes.truncate(METADATA_BYTES);

@@ -31,15 +31,15 @@ pub(in crate::serve) struct Openers {
 #[derive(Clone, Debug)]
 struct Opener {
     who: ProcessIdentity,
-    standing: Standing,
+    state: OpenerState,
     /// It has closed the port, and may still have it open: since then it is to be examined.
-    told: Option<(Instant, Deed)>,
+    reported: Option<(Instant, Deed)>,
     /// The attempts to take its lock that have no answer yet.
     backoff: Option<Backoff>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Standing {
+enum OpenerState {
     /// To be examined then.
     Due(Instant),
     /// It could not have the lock, and is examined again then, or when another lock has ended.
@@ -62,7 +62,7 @@ pub(in crate::serve) struct Question {
     pub(in crate::serve) port: String,
     pub(in crate::serve) who: ProcessIdentity,
     /// What it did; none if it is to have the lock, should it still have the port open.
-    told: Option<Deed>,
+    reported: Option<Deed>,
 }
 
 /// What the service is to do.
@@ -78,10 +78,10 @@ pub(in crate::serve) enum Wish {
 impl Opener {
     /// When it is to be examined.
     fn moment(&self) -> Option<Instant> {
-        if let Some((since, _)) = self.told {
+        if let Some((since, _)) = self.reported {
             return Some(since);
         }
-        let (Standing::Due(moment) | Standing::Refused(moment)) = self.standing else {
+        let (OpenerState::Due(moment) | OpenerState::Refused(moment)) = self.state else {
             return None;
         };
         Some(moment)
@@ -89,8 +89,8 @@ impl Opener {
 }
 
 /// To be examined after it has had the port open for a while.
-fn due_after(now: Instant) -> Standing {
-    Standing::Due(now.checked_add(OPEN_FOR).unwrap_or(now))
+fn due_after(now: Instant) -> OpenerState {
+    OpenerState::Due(now.checked_add(OPEN_FOR).unwrap_or(now))
 }
 
 impl Openers {
@@ -101,8 +101,8 @@ impl Openers {
         }
         // It may still have the port open by another descriptor.
         if let Some(opener) = self.enter(port, who) {
-            let since = opener.told.map_or(now, |(since, _)| since);
-            opener.told = Some((since, deed));
+            let since = opener.reported.map_or(now, |(since, _)| since);
+            opener.reported = Some((since, deed));
         }
     }
 
@@ -110,12 +110,12 @@ impl Openers {
     pub(super) fn opened(&mut self, port: &str, who: &ProcessIdentity, now: Instant) {
         let Some(opener) = self.enter(port, who) else { return };
         // It is unknown whether it was opened after that.
-        opener.told = opener.told.map(|(since, _)| (since, Deed::Both));
-        if opener.standing == Standing::Closed {
-            opener.standing = Standing::Locked;
-        } else if matches!(opener.standing, Standing::Left | Standing::Unknown) {
+        opener.reported = opener.reported.map(|(since, _)| (since, Deed::Both));
+        if opener.state == OpenerState::Closed {
+            opener.state = OpenerState::Locked;
+        } else if matches!(opener.state, OpenerState::Left | OpenerState::Unknown) {
             // It may be another program by now.
-            opener.standing = due_after(now);
+            opener.state = due_after(now);
         }
     }
 
@@ -133,8 +133,8 @@ impl Openers {
                 return None;
             }
         }
-        let standing = Standing::Unknown;
-        let new = || Opener { who: who.clone(), standing, told: None, backoff: None };
+        let state = OpenerState::Unknown;
+        let new = || Opener { who: who.clone(), state, reported: None, backoff: None };
         Some(self.all.entry(key).or_insert_with(new))
     }
 
@@ -156,25 +156,25 @@ impl Openers {
     /// The lock that was taken in a process's name is not that one any more.
     pub(in crate::serve) fn released(&mut self, port: &str, pid: Pid) {
         let key = (port.to_owned(), pid);
-        self.all.retain(|other, it| *other != key || it.standing != Standing::Closed);
-        if let Some(opener) = self.all.get_mut(&key).filter(|it| it.standing == Standing::Locked) {
-            opener.standing = Standing::Left;
+        self.all.retain(|other, it| *other != key || it.state != OpenerState::Closed);
+        if let Some(opener) = self.all.get_mut(&key).filter(|it| it.state == OpenerState::Locked) {
+            opener.state = OpenerState::Left;
         }
     }
 
     /// Events were lost: only the processes with a lock in their name stay, and are examined. All others are to be
     /// searched for.
     pub(super) fn forget_unlocked(&mut self, now: Instant) {
-        self.all.retain(|_, it| matches!(it.standing, Standing::Locked | Standing::Closed));
+        self.all.retain(|_, it| matches!(it.state, OpenerState::Locked | OpenerState::Closed));
         for opener in self.all.values_mut() {
-            opener.told.get_or_insert((now, Deed::Both));
+            opener.reported.get_or_insert((now, Deed::Both));
         }
     }
 
     /// A lock has gone: an opener that could not have it may have it now.
     pub(in crate::serve) fn retry(&mut self, now: Instant) {
         for opener in self.all.values_mut() {
-            if let Standing::Refused(moment) = &mut opener.standing {
+            if let OpenerState::Refused(moment) = &mut opener.state {
                 *moment = now.min(*moment);
             }
         }
@@ -185,34 +185,36 @@ impl Openers {
         let due = self.all.iter().filter_map(|((port, _), it)| Some((it.moment()?, port, it)));
         let (_, port, opener) =
             due.filter(|(moment, ..)| *moment <= now).min_by_key(|(moment, ..)| *moment)?;
-        let told = opener.told.map(|(_, deed)| deed);
-        Some(Question { port: port.clone(), who: opener.who.clone(), told })
+        let reported = opener.reported.map(|(_, deed)| deed);
+        Some(Question { port: port.clone(), who: opener.who.clone(), reported })
     }
 
     /// A process was examined: whether it has the port open by this node; none if that is unknown.
     pub(super) fn answered(
         &mut self,
-        Question { port, who, told }: &Question,
+        Question { port, who, reported }: &Question,
         node: Option<Node>,
         is_open: Option<bool>,
         now: Instant,
     ) {
         let Some(opener) = self.find(port, who) else { return };
-        opener.told = None;
-        let had_lock = matches!(opener.standing, Standing::Locked | Standing::Closed);
-        match (told, is_open, opener.standing) {
-            (None, None | Some(true), Standing::Due(_) | Standing::Refused(_)) => match node {
-                Some(node) => opener.standing = Standing::Wanted(node, now),
-                None => opener.refuse(now),
-            },
-            (Some(_), Some(true), Standing::Unknown | Standing::Left) => {
-                opener.standing = due_after(now);
+        opener.reported = None;
+        let had_lock = matches!(opener.state, OpenerState::Locked | OpenerState::Closed);
+        match (reported, is_open, opener.state) {
+            (None, None | Some(true), OpenerState::Due(_) | OpenerState::Refused(_)) => {
+                match node {
+                    Some(node) => opener.state = OpenerState::Wanted(node, now),
+                    None => opener.refuse(now),
+                }
             }
-            (_, Some(true), Standing::Closed) => opener.standing = Standing::Locked,
+            (Some(_), Some(true), OpenerState::Unknown | OpenerState::Left) => {
+                opener.state = due_after(now);
+            }
+            (_, Some(true), OpenerState::Closed) => opener.state = OpenerState::Locked,
             (_, Some(true), _) => {}
             // It has opened and closed the port once more, or for once.
-            (Some(Deed::Both), None, standing) if standing != Standing::Unknown => {}
-            _ if had_lock => opener.standing = Standing::Closed,
+            (Some(Deed::Both), None, state) if state != OpenerState::Unknown => {}
+            _ if had_lock => opener.state = OpenerState::Closed,
             _ => self.forget(port, who),
         }
     }
@@ -226,7 +228,7 @@ impl Openers {
     pub(super) fn next_wish(&mut self, now: Instant) -> Option<Wish> {
         let ((port, _), opener) = self.all.iter().find(|(_, opener)| opener.is_wish(now))?;
         let (port, who) = (port.clone(), opener.who.clone());
-        if let Standing::Wanted(node, _) = opener.standing {
+        if let OpenerState::Wanted(node, _) = opener.state {
             return Some(Wish::Lock { port, who, node, backoff: opener.backoff });
         }
         self.forget(&port, &who);
@@ -242,10 +244,10 @@ impl Openers {
     ) {
         let Some(opener) = self.enter(port, who) else { return };
         // It may have been seen again since.
-        let is_new = opener.standing == Standing::Unknown;
+        let is_new = opener.state == OpenerState::Unknown;
         let deed = if is_new { Deed::Closed } else { Deed::Both };
-        opener.standing = Standing::Locked;
-        opener.told = Some((now.checked_add(CHECK_EVERY).unwrap_or(now), deed));
+        opener.state = OpenerState::Locked;
+        opener.reported = Some((now.checked_add(CHECK_EVERY).unwrap_or(now), deed));
     }
 
     /// Notes the outcome of a wish for a lock. Done: the process has it. Busy: another process has it. Denied: this one
@@ -260,14 +262,14 @@ impl Openers {
     ) -> bool {
         let Some(opener) = self.find(port, who) else { return false };
         let before = opener.backoff.take();
-        match (outcome, opener.standing) {
-            (Ok(Outcome::Done), _) => opener.standing = Standing::Locked,
-            (Ok(Outcome::Denied), Standing::Wanted(..)) => opener.standing = Standing::Left,
-            (Ok(Outcome::Busy), Standing::Wanted(..)) => opener.refuse(now),
-            (Err(cause), Standing::Wanted(node, _)) => {
+        match (outcome, opener.state) {
+            (Ok(Outcome::Done), _) => opener.state = OpenerState::Locked,
+            (Ok(Outcome::Denied), OpenerState::Wanted(..)) => opener.state = OpenerState::Left,
+            (Ok(Outcome::Busy), OpenerState::Wanted(..)) => opener.refuse(now),
+            (Err(cause), OpenerState::Wanted(node, _)) => {
                 opener.backoff.insert(before.unwrap_or(Backoff::since(now))).pause(cause, now);
                 let soon = now.checked_add(CHECK_GAP).unwrap_or(now);
-                opener.standing = Standing::Wanted(node, soon);
+                opener.state = OpenerState::Wanted(node, soon);
             }
             // It has closed the port and opened it again meanwhile.
             (Ok(Outcome::Denied | Outcome::Busy) | Err(_), _) => {}
@@ -278,7 +280,7 @@ impl Openers {
     /// When a process is to be examined, or the service is to be asked again.
     pub(super) fn next_moment(&self, now: Instant) -> Option<Instant> {
         let wanted = |it: &Opener| {
-            let Standing::Wanted(_, at) = it.standing else { return None };
+            let OpenerState::Wanted(_, at) = it.state else { return None };
             (at > now).then_some(at)
         };
         let moment = |it: &Opener| it.moment().into_iter().chain(wanted(it)).min();
@@ -291,7 +293,7 @@ impl Openers {
         port: Option<&'s str>,
     ) -> impl Iterator<Item = (&'s str, &'s ProcessIdentity)> {
         let is_asked = move |name: &str| port.is_none_or(|port| port == name);
-        let known = |it: &Opener| !matches!(it.standing, Standing::Unknown | Standing::Closed);
+        let known = |it: &Opener| !matches!(it.state, OpenerState::Unknown | OpenerState::Closed);
         let wanted = self.all.iter().filter(move |((name, _), it)| is_asked(name) && known(it));
         wanted.map(|((name, _), it)| (name.as_str(), &it.who))
     }
@@ -299,12 +301,12 @@ impl Openers {
 
 impl Opener {
     fn is_wish(&self, now: Instant) -> bool {
-        matches!(self.standing, Standing::Wanted(_, from) if from <= now)
-            || self.standing == Standing::Closed
+        matches!(self.state, OpenerState::Wanted(_, from) if from <= now)
+            || self.state == OpenerState::Closed
     }
 
     fn refuse(&mut self, now: Instant) {
-        self.standing = Standing::Refused(now.checked_add(OPEN_CHECK_EVERY).unwrap_or(now));
+        self.state = OpenerState::Refused(now.checked_add(OPEN_CHECK_EVERY).unwrap_or(now));
     }
 }
 

@@ -26,7 +26,7 @@ use ttylock::{
     DeviceName, Node, Numbers, all_openers, follow, has_open, rest_after, serial_devices,
 };
 
-use super::events::{self, Deed, Handle, Happening};
+use super::events::{self, Deed, Handle, PortEvent};
 use super::openers::{Openers, Question, Wish};
 use crate::limits::WATCHED_PORTS;
 use crate::log::{Log, Severity};
@@ -251,9 +251,9 @@ impl OpenWatch {
         let mut news = News::default();
         for event in events::parse(buffer.get(..length).unwrap_or_default()) {
             match event {
-                Happening::Lost => news.has_gap = true,
-                Happening::Elsewhere => self.look_soon(now),
-                Happening::At { handle, pid, deed } => {
+                PortEvent::Lost => news.has_gap = true,
+                PortEvent::Elsewhere => self.look_soon(now),
+                PortEvent::At { handle, pid, deed } => {
                     let port = self.ports.get(&handle).cloned();
                     news.sights.extend(port.zip(pid).map(|(port, pid)| (port, pid, deed)));
                 }

@@ -28,7 +28,7 @@ const UNLIKELY_UID: u32 = 65_534;
 pub(crate) struct Inquiry {
     netlink: Option<OwnedFd>,
     sequence: u32,
-    /// It has told of a socket once, so "no such socket" is the truth.
+    /// It has shown a socket once, so "no such socket" is the truth.
     proven: bool,
     /// Whether it tells truly which user closed a socket.
     remembers: Option<bool>,

@@ -32,7 +32,7 @@ pub(crate) const WHY_HIDDEN: &str = "it is hidden: is /proc mounted with hidepid
 /// The attribute in which the kernel keeps an ACL.
 const ACL_ATTRIBUTE: &str = "system.posix_acl_access";
 
-/// The longest ACL that is read: some five hundred entries. A longer one cannot be told.
+/// The longest ACL that is read: some five hundred entries. A longer one counts as unknown.
 const ACL_BYTES: usize = 4096;
 
 /// The peer at the other end of a Unix socket: user and groups as they were when it connected.
@@ -64,7 +64,7 @@ fn process(stream: BorrowedFd<'_>, pid: i32) -> Option<OwnedFd> {
 }
 
 /// The ACL of a device beyond its mode, as the kernel keeps it; empty where there is none. `None` where
-/// it cannot be told, or the path leads to another node by now. A handle of this kind opens no device
+/// it cannot be read, or the path leads to another node by now. A handle of this kind opens no device
 /// (`O_PATH` in open(2)).
 pub(crate) fn acl(path: &Path, node: &Node) -> Option<Vec<u8>> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;

@@ -50,7 +50,7 @@ fn read_all(mut file: impl Read) -> io::Result<Vec<u8>> {
 }
 
 impl Status {
-    /// What is told of the process that has this number now; `None` where nothing is, or it has ended.
+    /// The status of the process that has this number now; `None` where it is hidden, or the process has ended.
     pub(crate) fn of(pid: Pid) -> Option<Self> {
         let status = process::numbers_are_ours().then(|| read_status(pid))??;
         Some(status).filter(|it| !it.is_empty() && !process::has_ended_in(it)).map(Self)
@@ -90,21 +90,21 @@ pub(super) struct Kin {
     parent: Option<Pid>,
 }
 
-/// Where a peer with this number counts processes, by a handle of its process. The kernel tells the numbers of a process
+/// Where a peer with this number counts processes, by a handle of its process. The kernel shows the numbers of a process
 /// with its handle, too (pidfd in proc(5)), and there it does not list 65,536 groups before them.
 pub(super) fn of(peer: i32, process: Option<OwnedFd>) -> Numbers {
-    let told = process.and_then(|process| {
+    let shown = process.and_then(|process| {
         std::fs::read_to_string(format!("/proc/self/fdinfo/{}", process.as_raw_fd())).ok()
     });
-    // One that has ended, and of which its parent has taken note, has no number any more.
-    let told = told.and_then(|told| numbers_in(&told));
-    let told = told.filter(|numbers| numbers.iter().all(|number| *number > 0));
-    let (Some(peer), Some(told)) = (Pid::new(i64::from(peer)), told) else {
+    // One that has ended, and whose parent has waited for it, has no number any more.
+    let numbers = shown.and_then(|shown| numbers_in(&shown));
+    let numbers = numbers.filter(|numbers| numbers.iter().all(|number| *number > 0));
+    let (Some(peer), Some(numbers)) = (Pid::new(i64::from(peer)), numbers) else {
         return Numbers::Unknown;
     };
     match kin(Pid::this()).map(|own| own.numbers.len()) {
-        Some(own) if told.len() == own => Numbers::Ours,
-        Some(own) if told.len() > own => Numbers::Own(peer),
+        Some(own) if numbers.len() == own => Numbers::Ours,
+        Some(own) if numbers.len() > own => Numbers::Own(peer),
         Some(_) | None => Numbers::Unknown,
     }
 }

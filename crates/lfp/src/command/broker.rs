@@ -12,7 +12,7 @@ use ttylock::{DeviceName, Outcome, Pass, Request};
 
 /// For giving back what the service may have taken for a request that it has not answered: its caller has waited long
 /// enough.
-const RELEASE_PATIENCE: Duration = Duration::from_millis(100);
+const UNANSWERED_PATIENCE: Duration = Duration::from_millis(100);
 
 impl Broker {
     /// Whether the service says that no process has a lock of the device. Its numbers of processes may be those of another
@@ -27,7 +27,7 @@ impl Broker {
     pub(super) fn release_unanswered(&mut self, request: &Request) {
         if self.may_have_taken {
             self.close_connection();
-            self.be_patient(RELEASE_PATIENCE);
+            self.be_patient(UNANSWERED_PATIENCE);
             let _ = self.unlock(request);
         }
         self.be_patient(PATIENCE);
@@ -50,7 +50,7 @@ impl Broker {
         outcome
     }
 
-    /// Hands a lock over. Why it was not permitted is told for the receiver.
+    /// Hands a lock over. Why it was not permitted is said of the receiver.
     pub(super) fn pass(&mut self, pass: &Pass) -> Result<Outcome, Trouble> {
         self.ask(
             |client| client.pass(&pass.device, pass.from, pass.to),
@@ -75,7 +75,7 @@ impl Broker {
         waiters.is_ok_and(|waiters| !waiters.is_empty())
     }
 
-    /// Why a request was denied, as far as can be told from here.
+    /// Why a request was denied, as far as it is known here.
     pub(super) fn why_denied(&self, request: &Request) -> Vec<Reason> {
         if !self.reasons.is_empty() {
             self.reasons.clone()

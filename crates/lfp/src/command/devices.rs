@@ -104,8 +104,8 @@ impl<'a> Names<'a> {
     }
 
     /// Follows what a lock file's name says of its device, to a node that is there. The name is
-    /// the device's or its last part only, or has `_` or `:` where the device's has `/`; and what
-    /// is told of it may have `/` where the device's has `:`, as in links by path.
+    /// the device's or its last part only, or has `_` or `:` where the device's has `/`; and may
+    /// have `/` where the device's has `:`, as in links by path.
     fn node(&self, named: &str) -> Option<ResolvedDevice> {
         let squashed = squash(named);
         let links = self.by_id.iter().filter(|(link, _)| *link == squashed);

@@ -28,7 +28,7 @@ pub(super) struct Sight {
     pub(super) holders: Vec<Holder>,
     /// The waiters in the service's lines.
     pub(super) waiters: Vec<Waiter>,
-    /// Whether a service told us what it sees.
+    /// Whether a service has reported what it sees.
     pub(super) service: Service,
     /// Whether a search of ours did not come to its end.
     pub(super) is_cut_short: bool,

@@ -143,32 +143,33 @@ fn may_yield(holders: &[Pid]) -> bool {
     wrappers.len() < holders.len() || wrappers.iter().any(may)
 }
 
-/// Tells a command by a signal that somebody waits for one of its devices: once for each time that
-/// a line forms.
+/// Sends a command a signal when somebody waits for one of its devices: once for each time that a queue
+/// forms.
 pub(super) struct Yielding<'a> {
     requests: &'a [Request],
     signal: Signal,
-    told: bool,
+    /// The signal for the present queue was sent.
+    is_sent: bool,
     last: Instant,
 }
 
 impl<'a> Yielding<'a> {
     pub(super) fn new(requests: &'a [Request], signal: Signal) -> Self {
-        Self { requests, signal, told: false, last: Instant::now() }
+        Self { requests, signal, is_sent: false, last: Instant::now() }
     }
 
-    /// Looks if it is time, and tells; when to look again.
+    /// Looks if it is time, and sends the signal. Returns when to look again.
     pub(super) fn look(&mut self, broker: &mut Broker) -> Duration {
         let rest = ASK_AGAIN.saturating_sub(self.last.elapsed());
         if !rest.is_zero() {
             return rest;
         }
         let waiting = self.requests.iter().find(|request| broker.is_waited_for(&request.device));
-        if let (Some(request), false) = (waiting, self.told) {
+        if let (Some(request), false) = (waiting, self.is_sent) {
             // The command has not been waited for, so its number is still its own.
             let _ = kill(nix::unistd::Pid::from_raw(request.pid.as_raw()), self.signal);
         }
-        self.told = waiting.is_some();
+        self.is_sent = waiting.is_some();
         broker.close_connection();
         self.last = Instant::now();
         ASK_AGAIN

@@ -74,7 +74,7 @@ fn is_end(state: u8, threads: u64) -> bool {
     matches!(state, b'Z' | b'X' | b'x') && threads == 1
 }
 
-/// As [`Stat::has_ended`], told by `/proc/PID/status`.
+/// As [`Stat::has_ended`], by the content of `/proc/PID/status`.
 #[must_use]
 pub fn has_ended_in(status: &str) -> bool {
     let field = |key: &str| status.lines().find_map(|line| line.strip_prefix(key)).map(str::trim);
@@ -89,7 +89,7 @@ pub(super) fn number<N: FromStr>(text: &str) -> Option<N> {
     text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok())?
 }
 
-/// The numbers of a process from the namespace of `/proc` to its own, told by `/proc/PID/status`. At least one.
+/// The numbers of a process from the namespace of `/proc` to its own, by the content of `/proc/PID/status`. At least one.
 #[must_use]
 pub fn numbers_in(status: &str) -> Option<Vec<i32>> {
     // A line that is cut off would have another last number.

@@ -86,7 +86,7 @@ fn stat_again(stat: &File) -> io::Result<Option<Stat>> {
 }
 
 /// Whether there is no process of this number, or one that has ended and is not waited for yet. `None`:
-/// there is one, and that much is told.
+/// there is one, and its state is hidden.
 #[cfg(target_os = "linux")]
 fn has_ended(pid: Pid) -> Option<bool> {
     use std::os::fd::AsFd;
@@ -320,8 +320,8 @@ pub fn users(pid: Pid) -> Option<Ids> {
         return None;
     }
     let path = format!("/proc/{pid}");
-    let told = read(&format!("{path}/status")).ok();
-    told.and_then(|status| Ids::in_status(&status, "Uid:")).or_else(|| {
+    let status = read(&format!("{path}/status")).ok();
+    status.and_then(|status| Ids::in_status(&status, "Uid:")).or_else(|| {
         let owner = std::fs::metadata(path).ok()?.uid();
         (owner != 0).then(|| Ids::all(owner))
     })

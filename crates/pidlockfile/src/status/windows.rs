@@ -28,16 +28,19 @@ impl Status {
     /// # Errors
     /// What the system says.
     pub fn of_open(file: &File) -> io::Result<Self> {
-        let told = winapi_util::file::information(file)?;
-        let attributes = told.file_attributes();
-        let modified = told.last_write_time().and_then(since_1970).unwrap_or_default();
+        let information = winapi_util::file::information(file)?;
+        let attributes = information.file_attributes();
+        let modified = information.last_write_time().and_then(since_1970).unwrap_or_default();
         Ok(Self {
-            identity: Identity { device: told.volume_serial_number(), inode: told.file_index() },
+            identity: Identity {
+                device: information.volume_serial_number(),
+                inode: information.file_index(),
+            },
             // The right to read it is in access lists that this crate does not read.
             mode: if attributes & ATTRIBUTE_READ_ONLY == 0 { 0o644 } else { 0o444 },
             owner: 0,
-            links: told.number_of_links(),
-            size: told.file_size(),
+            links: information.number_of_links(),
+            size: information.file_size(),
             modified: SystemTime::UNIX_EPOCH
                 .checked_add(modified)
                 .unwrap_or(SystemTime::UNIX_EPOCH),

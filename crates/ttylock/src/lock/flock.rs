@@ -156,12 +156,12 @@ pub(super) fn flocker(
             (None, lives) => lives,
         },
     };
-    let untold =
+    let is_incomplete =
         sight.completeness != Completeness::Whole || (sight.holders.is_empty() && !all_seen);
     if let Some(holder) = sight.holders.iter().copied().find(counts) {
         return Flocker::Counts(holder);
     }
-    if untold {
+    if is_incomplete {
         return Flocker::Counts(FlockHolder::Unseen);
     }
     sight.holders.first().copied().map_or(Flocker::Nobody, Flocker::Ignored)

@@ -65,7 +65,7 @@ pub(crate) fn open_below(above: impl AsFd, name: &OsStr) -> Result<OwnedFd, Errn
         HANDLE | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
     let own = device(Status::of_open(above.as_fd()))?;
     let name = name.to_str().ok_or(Errno::EILSEQ)?;
-    // What is mounted there can be told beforehand only by a look.
+    // Only a look beforehand shows what is mounted there.
     if device(Status::of_name(above.as_fd(), name))? != own {
         return Err(Errno::EXDEV);
     }
