@@ -14,7 +14,7 @@ use std::time::Duration;
 use lfp::Pid;
 use libc::pid_t;
 
-use crate::{Answer, BUSY, Errno};
+use crate::{BUSY, CallResult, Errno};
 
 /// The process to lock for, if it is not the caller.
 static OTHER: AtomicI32 = AtomicI32::new(0);
@@ -173,7 +173,7 @@ pub unsafe extern "C" fn ttywait_helper(device: *const c_char) -> c_int {
 }
 
 /// Waits until nobody has the device, or until that cannot be learned.
-fn wait(device: &[u8]) -> Answer {
+fn wait(device: &[u8]) -> CallResult {
     loop {
         match crate::test(device) {
             Ok(Some(_)) | Err(BUSY) => thread::sleep(PAUSE),
@@ -184,7 +184,7 @@ fn wait(device: &[u8]) -> Answer {
 
 /// # Safety
 /// `device` is null or a C string.
-unsafe fn helped(device: *const c_char, call: impl FnOnce(&[u8]) -> Answer) -> c_int {
+unsafe fn helped(device: *const c_char, call: impl FnOnce(&[u8]) -> CallResult) -> c_int {
     // SAFETY: the caller's promise.
     match unsafe { text(device) }.and_then(call) {
         Ok(None) => 0,
@@ -217,7 +217,11 @@ fn named(pid: pid_t) -> Result<Option<Pid>, Errno> {
 
 /// # Safety
 /// `device` is null or a C string.
-unsafe fn called(name: &str, device: *const c_char, call: impl FnOnce(&[u8]) -> Answer) -> pid_t {
+unsafe fn called(
+    name: &str,
+    device: *const c_char,
+    call: impl FnOnce(&[u8]) -> CallResult,
+) -> pid_t {
     // SAFETY: the caller's promise.
     let device = unsafe { text(device) };
     let answer = device.and_then(call);

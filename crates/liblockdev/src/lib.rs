@@ -14,7 +14,7 @@ use lfp::client::PATIENCE;
 use lfp::{Client, DeviceName, Error, Holder, Outcome, Pid};
 
 /// What a call gives: the process that has the device, or none where it is free or the call is done.
-pub(crate) type Answer = Result<Option<Pid>, Errno>;
+pub(crate) type CallResult = Result<Option<Pid>, Errno>;
 
 /// Why a call fails: a number of errno(3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,19 +24,19 @@ pub(crate) struct Errno(pub(crate) i32);
 pub(crate) const BUSY: Errno = Errno(libc::EBUSY);
 
 /// The process that has the device.
-pub(crate) fn test(device: &[u8]) -> Answer {
+pub(crate) fn test(device: &[u8]) -> CallResult {
     let device = named(device)?;
     holder(&mut reach()?, &device)
 }
 
 /// Takes the device for a process, which may have it already.
-pub(crate) fn lock(device: &[u8], pid: Pid) -> Answer {
+pub(crate) fn lock(device: &[u8], pid: Pid) -> CallResult {
     let device = named(device)?;
     take(&mut reach()?, &device, pid)
 }
 
 /// Hands the lock of `from`, or of any process, to another process. If nobody has it, that process takes it.
-pub(crate) fn relock(device: &[u8], from: Option<Pid>, to: Pid) -> Answer {
+pub(crate) fn relock(device: &[u8], from: Option<Pid>, to: Pid) -> CallResult {
     let device = named(device)?;
     let mut client = reach()?;
     let holder = match holder(&mut client, &device)? {
@@ -50,7 +50,7 @@ pub(crate) fn relock(device: &[u8], from: Option<Pid>, to: Pid) -> Answer {
 }
 
 /// Releases the device for a process, or for any process.
-pub(crate) fn unlock(device: &[u8], pid: Option<Pid>) -> Answer {
+pub(crate) fn unlock(device: &[u8], pid: Option<Pid>) -> CallResult {
     let device = parsed(device)?;
     let mut client = reach()?;
     let Some(holder) = holder(&mut client, &device)? else { return Ok(None) };
@@ -58,7 +58,7 @@ pub(crate) fn unlock(device: &[u8], pid: Option<Pid>) -> Answer {
     answer(&mut client, &device, outcome)
 }
 
-fn take(client: &mut Client, device: &DeviceName, pid: Pid) -> Answer {
+fn take(client: &mut Client, device: &DeviceName, pid: Pid) -> CallResult {
     let outcome = client.lock(device, pid).map_err(errno)?;
     Ok(answer(client, device, outcome)?.filter(|holder| *holder != pid))
 }
@@ -67,7 +67,7 @@ fn reach() -> Result<Client, Errno> {
     Client::usual(PATIENCE).map_err(errno)
 }
 
-fn answer(client: &mut Client, device: &DeviceName, outcome: Outcome) -> Answer {
+fn answer(client: &mut Client, device: &DeviceName, outcome: Outcome) -> CallResult {
     match outcome {
         Outcome::Done => Ok(None),
         Outcome::Denied => Err(Errno(libc::EACCES)),
@@ -78,7 +78,7 @@ fn answer(client: &mut Client, device: &DeviceName, outcome: Outcome) -> Answer 
 
 /// Whether something keeps others from the device: the first process that has a lock, or else a lock that names none.
 /// A program that merely has the port open has none.
-fn holder(client: &mut Client, device: &DeviceName) -> Answer {
+fn holder(client: &mut Client, device: &DeviceName) -> CallResult {
     let mut locks = client.status(Some(device)).map_err(errno)?;
     locks.retain(Holder::keeps_out);
     if locks.is_empty() {

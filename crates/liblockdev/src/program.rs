@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use pidlockfile::process::of_caller;
 
-use crate::{Answer, BUSY, Errno};
+use crate::{BUSY, CallResult, Errno};
 
 /// The exit code for any trouble that has no code of its own.
 const TROUBLE: u8 = 255;
@@ -59,7 +59,7 @@ fn parse(arguments: impl Iterator<Item = OsString>) -> Option<(Action, OsString)
 }
 
 /// The codes of the manual page.
-fn code(answer: Answer) -> u8 {
+fn code(answer: CallResult) -> u8 {
     let codes = [
         (libc::EACCES, 2),
         (libc::EROFS, 3),
@@ -112,7 +112,7 @@ mod tests {
     #[case::missing(Err(Errno(libc::ENOENT)), 7)]
     #[case::not_permitted(Err(Errno(libc::EPERM)), 12)]
     #[case::no_service(Err(Errno(libc::ECONNREFUSED)), 255)]
-    fn each_result_has_its_exit_code(#[case] answer: Answer, #[case] expected: u8) {
+    fn each_result_has_its_exit_code(#[case] answer: CallResult, #[case] expected: u8) {
         assert_eq!(code(answer), expected);
     }
 }

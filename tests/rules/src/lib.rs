@@ -27,5 +27,5 @@ pub use purity::purity;
 pub use readmes::readmes;
 pub use sizes::{heads, sizes};
 pub use sleepers::sleepers;
-pub use twins::twins;
+pub use twins::{senses, twins};
 pub use words::{Text, promises, words};

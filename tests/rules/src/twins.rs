@@ -1,6 +1,6 @@
-//! One word for one thing: no two types of a crate have the same name. Pure.
+//! One word for one thing: no two types of a crate have the same name, and the words of the register have one meaning. Pure.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::house::{Breach, House};
 use crate::paths::code;
@@ -28,6 +28,30 @@ const KNOWN: [(&str, &str); 8] = [
     ("crates/leases", "Request"),
 ];
 
+/// Types that are named by a word of the register in CONTRIBUTING.md, and have its meaning. Another type of such a name needs
+/// a name of its own, or stands here, too.
+const REGISTERED: [(&str, &[&str]); 6] = [
+    (
+        "crates/dflock",
+        &["Answer", "Claim", "Grant", "Hold", "Outcome", "Patience", "Refusal", "Watch"],
+    ),
+    (
+        "crates/file-semaphore",
+        &["Answer", "Holder", "Judge", "Liveness", "Outcome", "Patience", "Request", "Watch"],
+    ),
+    (
+        "crates/leases",
+        &[
+            "Answer", "Claim", "Grant", "Hold", "Holder", "Record", "Refusal", "Request", "Scan",
+            // Who owns a hold: not renamed yet.
+            "Standing", "Waiter", "Watch",
+        ],
+    ),
+    ("crates/lfp", &["Waiter"]),
+    ("crates/ttylock", &["Answer", "Holder", "Outcome", "Request", "Standing"]),
+    ("", &["Queue", "Refusal", "Waiter"]),
+];
+
 /// Types that have the name of another type of their crate. Those behind an attribute `cfg` do not count.
 #[must_use]
 pub fn twins(house: &House) -> Vec<Breach> {
@@ -52,6 +76,42 @@ pub fn twins(house: &House) -> Vec<Breach> {
         }));
     }
     found
+}
+
+/// Types that are named by a word of the register in another sense: none but the registered ones have such a name.
+#[must_use]
+pub fn senses(house: &House) -> Vec<Breach> {
+    let register = house.texts.iter().filter(|text| text.path == "CONTRIBUTING.md");
+    let words: BTreeSet<String> = register.flat_map(|text| register_words(&text.text)).collect();
+    let mut found = Vec::new();
+    for source in house.sources.iter().filter(|source| !is_of_a_system(&source.path)) {
+        let owner = source.path.split("src/").next().unwrap_or_default().trim_end_matches('/');
+        let registered = REGISTERED.iter().find(|(name, _)| *name == owner);
+        let has_it = |name: &str| registered.is_some_and(|(_, types)| types.contains(&name));
+        for (line, text) in code(&source.text) {
+            let Some(name) = type_name(text).filter(|name| words.contains(*name)) else { continue };
+            if !has_it(name) {
+                let what =
+                    format!("{name} is a word of the register: does this type have its meaning?");
+                found.push(Breach { path: source.path.clone(), line, what });
+            }
+        }
+    }
+    found
+}
+
+/// The words of the first table below the heading "Words", as names of types.
+fn register_words(text: &str) -> Vec<String> {
+    let below = text.split("\n## ").find(|part| part.contains("Words\n")).unwrap_or_default();
+    let rows = below.lines().skip_while(|line| !line.starts_with('|'));
+    let rows = rows.take_while(|line| line.starts_with('|')).skip(2);
+    let cells = rows.filter_map(|row| row.split('|').nth(1));
+    let words = cells.flat_map(|cell| cell.split(',')).map(str::trim);
+    let capital = |word: &str| {
+        let (first, rest) = word.split_at_checked(1)?;
+        Some(format!("{}{rest}", first.to_ascii_uppercase()))
+    };
+    words.filter_map(capital).collect()
 }
 
 /// The name of the type that a line at the margin defines.

@@ -61,11 +61,11 @@ const OPENING: OFlag =
 
 /// A place in the line of a lock. Dropping it leaves the line.
 #[derive(Debug)]
-pub(crate) struct Ticket<'d>(Standing<'d>);
+pub(crate) struct Ticket<'d>(QueuePlace<'d>);
 
-/// The place itself.
+/// The place in the queue itself.
 #[derive(Debug)]
-struct Standing<'d> {
+struct QueuePlace<'d> {
     line: Line<'d>,
     file: File,
     identity: Identity,
@@ -120,7 +120,7 @@ impl<'d> Line<'d> {
         self.stand().map(Ticket)
     }
 
-    fn stand(self) -> Option<Standing<'d>> {
+    fn stand(self) -> Option<QueuePlace<'d>> {
         let last = last_name(self.lock)?;
         let own = self.fresh()?;
         let flags = OPENING | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_RDWR;
@@ -136,7 +136,7 @@ impl<'d> Line<'d> {
             Joined::First => None,
             Joined::Behind => self.open(own),
         };
-        Some(Standing { line: self, file, identity, before })
+        Some(QueuePlace { line: self, file, identity, before })
     }
 
     /// Makes a new file a ticket.
@@ -258,7 +258,7 @@ impl Ticket<'_> {
     }
 }
 
-impl Standing<'_> {
+impl QueuePlace<'_> {
     fn is_first(&mut self) -> bool {
         for _ in 0..MOST_DEAD {
             let Some(before) = self.before.take() else { return true };

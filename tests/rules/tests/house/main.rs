@@ -22,6 +22,7 @@ static HOUSE: LazyLock<House> = LazyLock::new(House::read);
 #[case::needs(rules::needs)]
 #[case::sleepers(rules::sleepers)]
 #[case::twins(rules::twins)]
+#[case::senses(rules::senses)]
 #[case::foreign(rules::foreign)]
 #[case::readmes(rules::readmes)]
 fn the_tree_keeps_every_rule(#[case] rule: fn(&House) -> Vec<Breach>) {

@@ -122,6 +122,16 @@ fn two_types_of_one_name(#[case] planted: &str, #[case] is_caught: bool) {
 }
 
 #[rstest]
+#[case::of_the_register("struct Standing;", true)]
+#[case::of_the_register_and_listed("struct Waiter;", false)]
+#[case::of_no_register("struct Planted;", false)]
+fn a_word_of_the_register_in_another_sense(#[case] planted: &str, #[case] is_caught: bool) {
+    let path = "src/serve/admission.rs";
+    let (house, _) = with(path, planted);
+    assert_eq!(!caught(rules::senses, &house, path).is_empty(), is_caught);
+}
+
+#[rstest]
 #[case::across_modules("src/protocol/command.rs", "Framer", "src/serve/admission.rs")]
 #[case::in_one_directory("src/serve/queue.rs", "Change", "src/serve/admission.rs")]
 fn a_circle_is_caught(#[case] path: &str, #[case] type_: &str, #[case] back: &str) {
