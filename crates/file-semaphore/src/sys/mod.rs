@@ -26,10 +26,12 @@ use crate::stale::{Here, Liveness, is_of_this_machine};
 
 #[cfg(unix)]
 pub(crate) use line::{Line, Ticket};
+#[cfg(all(unix, any(feature = "cli", test)))]
+pub(crate) use unix::flock_exclusively;
 #[cfg(unix)]
 use unix::host_name;
 #[cfg(unix)]
-pub(crate) use unix::{flock_exclusively, make_directory_alike, may_follow_link};
+pub(crate) use unix::{make_directory_alike, may_follow_link};
 #[cfg(unix)]
 pub(crate) use watch::{Alarm, Bell, Watch};
 #[cfg(windows)]
