@@ -1,7 +1,6 @@
 //! The table of keys, and which of them are idle since when. Pure.
 
 use super::rules::Claim;
-use super::state::Hold;
 use super::table::{Chain, HolderId, KeyId, Line, Slots, Table, WaiterId};
 use super::terms::Caps;
 use super::terms::{Key, Keys as Names, Limit, Moment};
@@ -44,9 +43,9 @@ impl KeyEntry {
         if self.shared { Claim::Shared } else { Claim::Slot(self.limit) }
     }
 
-    /// The slot of one of its holders, if it is a semaphore.
-    pub(super) fn slot_of(&self, holder: &Hold) -> Option<u32> {
-        (self.limit != Limit::ONE).then_some(holder.slot)
+    /// This slot of one of its holders, if it is a semaphore.
+    pub(super) fn slot_of(&self, slot: u32) -> Option<u32> {
+        (self.limit != Limit::ONE).then_some(slot)
     }
 
     pub(super) fn is_idle(&self) -> bool {

@@ -1,35 +1,36 @@
 //! The lock manager: [`Engine`] gets a request, a rule decides, and the effects follow. [The crate](crate) says which
-//! calls to make, and in which order. `requests.rs` has the requests, `queue.rs` and `holding.rs` what they change,
-//! `rules.rs` the rules, and `state.rs` the tables. Pure.
+//! calls to make, and in which order. `requests.rs` has the requests, `holds.rs` what they change, `rules.rs` the
+//! rules, and `state.rs` the tables. Pure.
+//!
+//! The views are for people, and for clients that watch a key. Each step is bounded: a caller reads some places of the
+//! table at a time, and then views the keys that it has picked.
 
 #![expect(clippy::indexing_slicing, reason = "ids are made by the engine, not by clients")]
 
-mod holding;
+mod holds;
 mod keys;
-mod queue;
 mod requests;
 mod rules;
 mod state;
 mod table;
 mod terms;
 mod values;
-mod view;
 
-pub use rules::Claim;
+use keys::KeyEntry;
+pub use rules::{AutoRelease, Claim};
+use state::{Conn, Enqueued, Hold, Noted, Phase, State, Waiter, Want};
+use std::hash::RandomState;
+use std::ops::{ControlFlow, Range};
+use std::sync::Arc;
+use table::{Alarm, HolderId, Id};
 pub use terms::{
     Caps, Key, Keys, Limit, MAX_KEY_BYTES, MAX_KEYS, MAX_SECONDS, Mint, Moment, Seconds,
     TOKEN_DIGITS, Token, Ttl, read_hex,
 };
 pub use values::{
-    Answer, AutoRelease, Census, ConnId, Counters, Effect, Forced, Grant, Histogram, Kept, Label,
-    LeaseStart, Population, Progress, Record, Refusal, Request, Verdict, WAIT_BOUNDS_MICROS,
+    Answer, Census, ConnId, Counters, Effect, Forced, Grant, Histogram, Kept, Label, LeaseStart,
+    Population, Progress, Record, Refusal, Request, Verdict, WAIT_BOUNDS_MICROS,
 };
-pub use view::{Cursor, KeyLine, KeyView, Party, Sight};
-
-use state::{Conn, Enqueued, Hold, Noted, Phase, State, Want};
-use std::hash::RandomState;
-use std::sync::Arc;
-use table::{Alarm, HolderId};
 
 /// The lock manager. [The crate](crate) says what to call, and in which order.
 pub struct Engine(State);
@@ -84,7 +85,7 @@ impl Engine {
         let Some(conn) = state.conn(conn) else {
             return Verdict::Now(Answer::Refused(Refusal::NotHeld));
         };
-        queue::ring(state);
+        holds::ring(state);
         let default_ttl = state.caps.default_ttl;
         let ttl = |ttl: Option<Ttl>| ttl.unwrap_or(default_ttl);
         let decision = match request {
@@ -117,7 +118,7 @@ impl Engine {
     pub fn cancel(&mut self, now: Moment, conn: ConnId) {
         let state = self.at(now);
         if let Some(waiter) = state.conn(conn).and_then(|conn| state.conns[conn].blocked) {
-            queue::leave(state, waiter);
+            holds::leave(state, waiter);
         }
     }
 
@@ -132,17 +133,17 @@ impl Engine {
         {
             state.dequeue(conn, key);
             match phase {
-                Phase::Queued(waiter) => drop(queue::leave(state, waiter)),
+                Phase::Queued(waiter) => drop(holds::leave(state, waiter)),
                 // No client has seen this token, so no client could ever release the hold.
-                Phase::Granted(id) => queue::give_back(state, id),
+                Phase::Granted(id) => holds::release_of_conn(state, id),
                 Phase::Acquired(_) | Phase::Lost => {}
             }
         }
         while let Some(id) = state.conns[conn].renewed.last().or(state.conns[conn].owned.last()) {
             let standing = state.holders[id].standing;
             match standing.parted(conn, auto, state.caps.disconnect_grace) {
-                Some(standing) => holding::stand(state, id, standing),
-                None => queue::give_back(state, id),
+                Some(standing) => holds::stand(state, id, standing),
+                None => holds::release_of_conn(state, id),
             }
         }
         state.conns.remove(conn);
@@ -154,8 +155,8 @@ impl Engine {
         let owned = |conn| state.conns[conn].owned.find(token.fence());
         let found = state.conn(conn).and_then(owned);
         if let Some(id) = found.filter(|id| state.holders[*id].token == token) {
-            holding::dequeue(state, id);
-            queue::give_back(state, id);
+            holds::dequeue(state, id);
+            holds::release_of_conn(state, id);
         }
     }
 
@@ -182,8 +183,8 @@ impl Engine {
                 let conn = state.conn_id(conn);
                 state.effects.push_back(Effect::Taken(conn, token));
             }
-            holding::mark_lost(state, id);
-            queue::free(state, id);
+            holds::mark_lost(state, id);
+            holds::free(state, id);
         }
         forced.released += holds.len();
         if holds.len() < most { Progress::Done } else { Progress::More }
@@ -197,11 +198,11 @@ impl Engine {
     /// Serves the timers that are due, and forgets keys that were idle for long.
     pub fn advance(&mut self, now: Moment) {
         let state = self.at(now);
-        queue::ring(state);
+        holds::ring(state);
         if std::mem::take(&mut state.reopening) {
-            queue::serve_all(state);
+            holds::serve_all(state);
         }
-        queue::serve_more(state);
+        holds::serve_more(state);
         state.keys.collect(now, &state.caps);
     }
 
@@ -220,7 +221,7 @@ impl Engine {
         state.draining = true;
         let blocked = state.waiters.iter().filter(|(_, waiter)| waiter.blocked);
         for id in blocked.map(|(id, _)| id).collect::<Vec<_>>() {
-            queue::end_wait(state, id, Answer::Refused(Refusal::Draining));
+            holds::end_wait(state, id, Answer::Refused(Refusal::Draining));
         }
     }
 
@@ -257,7 +258,7 @@ impl Engine {
         let state = self.at(now);
         let Some(mut changes) = state.changes.take() else { return };
         records.extend(changes.drain(..).filter_map(|change| match change {
-            Noted::Present(record, id, token) => holding::kept(state, id, token).map(record),
+            Noted::Present(record, id, token) => holds::kept(state, id, token).map(record),
             Noted::Ended(token) => Some(Record::Ended(token)),
         }));
         state.changes = Some(changes);
@@ -265,14 +266,14 @@ impl Engine {
 
     /// Restores a recorded hold, without a connection. A name that is no key is no hold.
     pub fn restore(&mut self, now: Moment, kept: &Kept) {
-        holding::restore(self.at(now), kept);
+        holds::restore(self.at(now), kept);
     }
 
     /// A grant or renewal of a hold has been recorded. With the last of them its lease begins.
     pub fn start_lease(&mut self, now: Moment, key: Key<'_>, token: Token) {
         let state = self.at(now);
-        if let Some(id) = holding::find(state, key, token) {
-            holding::start_lease(state, id);
+        if let Some(id) = holds::find(state, key, token) {
+            holds::start_lease(state, id);
         }
     }
 
@@ -313,5 +314,206 @@ impl Engine {
             let Conn { generation, serial, label, .. } = std::mem::take(conn);
             *conn = Conn { generation, serial, label, ..Conn::default() };
         }
+    }
+}
+
+/// One key in use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_structs, reason = "a server shows every field")]
+pub struct KeyView {
+    /// Its bytes.
+    pub name: Vec<u8>,
+    /// Holders it may have.
+    pub limit: u64,
+    /// Holders it has.
+    pub held: u32,
+    /// Places taken in its queue.
+    pub waiters: u32,
+    /// Some of the holders, the latest first.
+    pub holders: Vec<Party>,
+    /// Some of the waiters, the next to be served first.
+    pub waiting: Vec<Party>,
+}
+
+/// The facts about a key in one line of `stats`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct KeyLine<'a> {
+    /// Its bytes.
+    pub name: &'a [u8],
+    /// Holders it may have.
+    pub limit: u64,
+    /// Holders it has.
+    pub held: u32,
+    /// The number of holders that share it: all or none.
+    pub readers: u32,
+    /// Places taken in its queue.
+    pub waiters: u32,
+    /// The number of the connection that got it last; 0 if it has no holder.
+    pub owner: u64,
+    /// The name of that connection, if it is still there and has one.
+    pub owner_name: Option<&'a str>,
+    /// Microseconds left of that hold's lease.
+    pub left_micros: u64,
+    /// Microseconds since it was last used.
+    pub idle_micros: u64,
+}
+
+impl KeyLine<'_> {
+    /// Whether it has neither holders nor waiters.
+    #[must_use]
+    pub const fn is_idle(&self) -> bool {
+        self.held == 0 && self.waiters == 0
+    }
+}
+
+/// The position of a caller that reads all keys, some at a time. The default is before the first key.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cursor(u32);
+
+/// A holder or a waiter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Party {
+    /// The number by which `stats` and the log name its connection.
+    pub serial: u64,
+    /// The connection; `None` if it has ended and its hold has stayed.
+    pub conn: Option<ConnId>,
+    /// What that connection is called now; after its end, what it was called at the grant.
+    pub label: Option<Arc<Label>>,
+    /// Microseconds since it began to hold or wait.
+    pub since_micros: u64,
+    /// Microseconds left of the lease; `None` for a waiter.
+    pub left_micros: Option<u64>,
+    /// Whether it shares the lock, or wants to.
+    pub is_reader: bool,
+    /// Which slot of a semaphore it has; `None` for a waiter, and for a lock.
+    pub slot: Option<u32>,
+}
+
+/// The holders of a key for clients that watch it: all facts are about the holder that got it last.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Sight {
+    /// The number of holders, at least one.
+    pub holders: u32,
+    /// The fence of the latest holder.
+    pub fence: u64,
+    /// Microseconds since it got the key, as far as the server knows.
+    pub since_micros: u64,
+    /// Its label.
+    pub label: Option<Arc<Label>>,
+}
+
+impl Engine {
+    /// Reads the next `budget` places of the table of keys, and passes the line of every key to `note`, also of idle
+    /// keys. `note` may stop before the next one. Begin with the default cursor; [`Progress::Done`] means that all
+    /// keys were read. A key that exists throughout is passed once.
+    pub fn look_over(
+        &self,
+        now: Moment,
+        Cursor(place): &mut Cursor,
+        budget: u32,
+        mut note: impl FnMut(&KeyLine<'_>) -> ControlFlow<()>,
+    ) -> Progress {
+        let keys = &self.0.keys.entries;
+        let end = place.saturating_add(budget).min(keys.places());
+        while *place < end {
+            let entry = keys.get(Id::new(*place));
+            *place += 1;
+            if entry.is_some_and(|entry| note(&line(&self.0, now, entry)).is_break()) {
+                break;
+            }
+        }
+        if *place >= keys.places() { Progress::Done } else { Progress::More }
+    }
+
+    /// A key with these of its holders, counted from the latest, and of its waiters, counted from the next to be served;
+    /// `None` if it is no longer in use. Takes time for every place up to the end of a range.
+    #[must_use]
+    pub fn view(
+        &self,
+        now: Moment,
+        key: Key<'_>,
+        holders: Range<usize>,
+        waiting: Range<usize>,
+    ) -> Option<KeyView> {
+        let Self(state) = self;
+        let entry = &state.keys[state.keys.find(key)?];
+        let holder = |id| {
+            let holder: &Hold = &state.holders[id];
+            Party {
+                serial: holder.serial,
+                conn: holder.standing.owner.map(|conn| state.conn_id(conn)),
+                label: label_of(state, holder).cloned(),
+                since_micros: now.micros_since(holder.since),
+                left_micros: Some(holder.left_micros(now)),
+                is_reader: entry.shared,
+                slot: entry.slot_of(holder.slot),
+            }
+        };
+        let waiter = |id| {
+            let waiter: &Waiter = &state.waiters[id];
+            Party {
+                serial: state.conns[waiter.conn].serial,
+                conn: Some(state.conn_id(waiter.conn)),
+                label: state.conns[waiter.conn].label.clone(),
+                since_micros: now.micros_since(waiter.since),
+                left_micros: None,
+                is_reader: waiter.want.claim.is_shared(),
+                slot: None,
+            }
+        };
+        (!entry.is_idle()).then(|| KeyView {
+            name: entry.name.to_vec(),
+            limit: entry.limit.count(),
+            held: entry.holders.len(),
+            waiters: entry.queue.len(),
+            holders: entry
+                .holders
+                .iter()
+                .rev()
+                .take(holders.end)
+                .skip(holders.start)
+                .map(holder)
+                .collect(),
+            waiting: entry.queue.iter().take(waiting.end).skip(waiting.start).map(waiter).collect(),
+        })
+    }
+
+    /// The holders of a key; `None` if it is free.
+    #[must_use]
+    pub fn sight(&self, now: Moment, key: Key<'_>) -> Option<Sight> {
+        let holders = &self.0.keys[self.0.keys.find(key)?].holders;
+        let latest = &self.0.holders[holders.last()?];
+        Some(Sight {
+            holders: holders.len(),
+            fence: latest.token.fence(),
+            since_micros: now.micros_since(latest.since),
+            label: latest.label.clone(),
+        })
+    }
+}
+
+/// What a holder is called: the label of its connection, or, if no connection owns the hold, the label that its
+/// connection had at the grant.
+fn label_of<'a>(state: &'a State, holder: &'a Hold) -> Option<&'a Arc<Label>> {
+    let owner = holder.standing.owner;
+    owner.map_or(holder.label.as_ref(), |conn| state.conns[conn].label.as_ref())
+}
+
+fn line<'a>(state: &'a State, now: Moment, entry: &'a KeyEntry) -> KeyLine<'a> {
+    let latest = entry.holders.last().map(|id| &state.holders[id]);
+    let label = latest.and_then(|holder| label_of(state, holder));
+    KeyLine {
+        name: &entry.name,
+        limit: entry.limit.count(),
+        held: entry.holders.len(),
+        readers: if entry.shared { entry.holders.len() } else { 0 },
+        waiters: entry.queue.len(),
+        owner: latest.map_or(0, |holder| holder.serial),
+        owner_name: label.map(|label| &*label.name).filter(|name| !name.is_empty()),
+        left_micros: latest.map_or(0, |holder| holder.left_micros(now)),
+        idle_micros: now.micros_since(entry.touched),
     }
 }

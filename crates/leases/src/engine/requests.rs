@@ -1,7 +1,6 @@
 //! The requests of clients. The protocol fixes the order of the checks. Pure.
 
-use super::holding;
-use super::queue;
+use super::holds;
 use super::rules::Claim;
 use super::state::{Enqueued, Phase, State, Want};
 use super::table::{ConnAt, HolderId, KeyId};
@@ -29,8 +28,8 @@ pub(super) fn acquire(
         return Ok(Some(Answer::TimedOut));
     }
     state.may_wait(conn, key, 1)?;
-    let waiter = queue::join(state, key, conn, want, false);
-    queue::block(state, waiter, timeout);
+    let waiter = holds::join(state, key, conn, want, false);
+    holds::block(state, waiter, timeout);
     Ok(None)
 }
 
@@ -70,13 +69,13 @@ pub(super) fn enqueue(state: &mut State, conn: ConnAt, key: Key<'_>, want: Want)
     let key = enter(state, key, want.claim)?;
     if state.has_room(key, want.claim) {
         state.may_grant(conn, 1, 2)?;
-        let id = holding::grant(state, key, conn, want, state.now);
+        let id = holds::grant(state, key, conn, want, state.now);
         state.holders[id].enqueued = true;
         state.enqueue(conn, key, Enqueued { ttl: want.ttl, phase: Phase::Acquired(id) });
-        return Ok(Some(Answer::Acquired(holding::announce(state, id))));
+        return Ok(Some(Answer::Acquired(holds::announce(state, id))));
     }
     state.may_wait(conn, key, 2)?;
-    let waiter = queue::join(state, key, conn, want, true);
+    let waiter = holds::join(state, key, conn, want, true);
     state.enqueue(conn, key, Enqueued { ttl: want.ttl, phase: Phase::Queued(waiter) });
     Ok(Some(Answer::Queued))
 }
@@ -88,19 +87,19 @@ pub(super) fn wait(state: &mut State, conn: ConnAt, key: Key<'_>, timeout: Secon
     match phase {
         Phase::Acquired(id) | Phase::Granted(id) => {
             state.dequeue(conn, key);
-            Ok(Some(Answer::Granted(holding::restart_lease(state, id, ttl))))
+            Ok(Some(Answer::Granted(holds::restart_lease(state, id, ttl))))
         }
         Phase::Lost => {
             state.dequeue(conn, key);
             Err(Refusal::LeaseExpired)
         }
         Phase::Queued(waiter) if state.draining || timeout == Seconds::ZERO => {
-            queue::leave(state, waiter);
+            holds::leave(state, waiter);
             if state.draining { Err(Refusal::Draining) } else { Ok(Some(Answer::TimedOut)) }
         }
         Phase::Queued(waiter) => {
             state.waiters[waiter].since = state.now;
-            queue::block(state, waiter, timeout);
+            holds::block(state, waiter, timeout);
             Ok(None)
         }
     }
@@ -114,8 +113,8 @@ pub(super) fn release(
     token: Option<Token>,
 ) -> Decision {
     let id = held(state, conn, key, token)?;
-    holding::dequeue(state, id);
-    queue::free(state, id);
+    holds::dequeue(state, id);
+    holds::free(state, id);
     Ok(Some(Answer::Released))
 }
 
@@ -129,8 +128,8 @@ pub(super) fn renew(
 ) -> Decision {
     let id = held(state, conn, key, token)?;
     let standing = state.holders[id].standing.renewed(conn);
-    holding::stand(state, id, standing);
-    holding::restart_lease(state, id, ttl);
+    holds::stand(state, id, standing);
+    holds::restart_lease(state, id, ttl);
     Ok(Some(Answer::Renewed(ttl)))
 }
 
@@ -158,8 +157,8 @@ fn enter(state: &mut State, key: Key<'_>, claim: Claim) -> Result<KeyId, Refusal
 
 /// Grants a slot at once.
 fn give(state: &mut State, conn: ConnAt, key: KeyId, want: Want) -> Grant {
-    let id = holding::grant(state, key, conn, want, state.now);
-    holding::announce(state, id)
+    let id = holds::grant(state, key, conn, want, state.now);
+    holds::announce(state, id)
 }
 
 /// Whether the key has neither holders nor waiters, and can be a lock.
@@ -172,7 +171,7 @@ fn is_free(state: &mut State, key: Key<'_>) -> bool {
 
 fn expire_newest(state: &mut State, key: KeyId) {
     if let Some(newest) = state.keys[key].holders.last() {
-        queue::expire_due(state, newest);
+        holds::expire_due(state, newest);
     }
 }
 
@@ -180,7 +179,7 @@ fn expire_newest(state: &mut State, key: KeyId) {
 fn enqueued(state: &mut State, conn: ConnAt, key: KeyId) -> Option<Enqueued> {
     let Enqueued { phase, .. } = state.conns[conn].enqueued.get(&key)?;
     if let Phase::Acquired(id) | Phase::Granted(id) = *phase {
-        queue::expire_due(state, id);
+        holds::expire_due(state, id);
     }
     state.conns[conn].enqueued.get(&key).copied()
 }
@@ -193,7 +192,7 @@ fn held(
     token: Option<Token>,
 ) -> Result<HolderId, Refusal> {
     let token = token.ok_or(Refusal::NotHeld)?;
-    let own = holding::find_own(state, conn, key, token);
-    let id = own.or_else(|| holding::find(state, key, token)).ok_or(Refusal::NotHeld)?;
-    if queue::expire_due(state, id) { Err(Refusal::NotHeld) } else { Ok(id) }
+    let own = holds::find_own(state, conn, key, token);
+    let id = own.or_else(|| holds::find(state, key, token)).ok_or(Refusal::NotHeld)?;
+    if holds::expire_due(state, id) { Err(Refusal::NotHeld) } else { Ok(id) }
 }

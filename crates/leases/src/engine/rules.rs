@@ -12,7 +12,6 @@
 //! becomes its owner, so a client that renews only once takes nothing with it when it leaves.
 
 use super::terms::{Limit, Moment, Seconds};
-use super::values::AutoRelease;
 
 /// What a request asks of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +50,16 @@ impl Claim {
             Self::Shared => are_sharing || holders == 0,
         }
     }
+}
+
+/// What becomes of a connection's holds when it ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums, reason = "on or off")]
+pub enum AutoRelease {
+    /// They are released.
+    On,
+    /// They stay until they are released by token or their leases end.
+    Off,
 }
 
 /// Which party owns a hold, among parties of any kind.

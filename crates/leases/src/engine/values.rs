@@ -239,16 +239,6 @@ impl Forced {
     }
 }
 
-/// What becomes of a connection's holds when it ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(clippy::exhaustive_enums, reason = "on or off")]
-pub enum AutoRelease {
-    /// They are released.
-    On,
-    /// They stay until they are released by token or their leases end.
-    Off,
-}
-
 /// The label of a connection. A hold keeps the label that its connection had at the grant.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]

@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use super::MAX_NAME_BYTES;
+/// Longest name of a client; the rest is cut.
+pub const MAX_NAME_BYTES: usize = 200;
 
 /// Lock, shared lock, or semaphore with its limit. Semaphores of limit 1, locks and shared locks exclude each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

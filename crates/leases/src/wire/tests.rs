@@ -192,7 +192,7 @@ fn a_slot_is_the_fourth_field() {
 
 #[test]
 fn grants_have_three_fields() {
-    let ttl = Ttl::new(crate::MAX_SECONDS).unwrap();
+    let ttl = Ttl::new(MAX_SECONDS).unwrap();
     let (token, expires) = (Token::new(u64::MAX, 0xab), Moment::NEVER);
     let grant = Grant { token, ttl, expires, slot: None };
     let token = "ffffffffffffffff00000000000000ab";

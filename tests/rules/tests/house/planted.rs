@@ -57,7 +57,7 @@ fn in_a_pure_file(#[case] planted: &str) {
 }
 
 #[rstest]
-#[case("crates/leases/src/wire/stats.rs")]
+#[case("crates/leases/src/wire/reply.rs")]
 #[case("crates/pidlockfile/src/name.rs")]
 #[case("crates/file-semaphore/src/record.rs")]
 #[case("crates/ttylock/src/device/name.rs")]
