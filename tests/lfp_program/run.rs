@@ -221,6 +221,19 @@ fn a_script_under_lfp_run_may_use_lfp_run_for_the_same_port(#[case] words: &[&st
     holder.kill();
 }
 
+/// A claim that keeps nobody out does not take the port from such a script either.
+#[test]
+#[ignore = "needs namespaces: tests/run"]
+fn a_claim_of_a_strangers_does_not_part_a_script_from_its_lock() {
+    let bench = Bench::listening();
+    let sleeper = bench.sleeper(User::Alice);
+    let pid = sleeper.pid();
+    bench.shell(User::Bob, &format!("printf '%10d\\n' {pid} >/tmp/LCK..ttyW0")).expect(0);
+    let words = ["run", PORT, "--", "/run/test/lfp", "run", PORT, "--", "echo", "inside"];
+    let end = bench.lfp(User::Alice, &words).run().expect(0);
+    assert!(end.said("inside"), "{end}");
+}
+
 /// A process that writes its own number has no record of a lock, and what it starts does not go past it.
 #[rstest]
 #[case::of_root(User::Root)]

@@ -135,11 +135,10 @@ impl Report {
                     ("records", Value::Number(count)),
                     ("cut_off", Value::Bool(self.cut_off)),
                 ];
-                let failure = failure.map(|it| {
-                    let (word, message) = (it.word, it.message());
-                    [("outcome", word.into()), ("error", word.into()), ("message", message)]
-                });
-                members.extend(failure.into_iter().flatten());
+                if let Some(failure) = failure {
+                    members.push(("outcome", failure.word.into()));
+                    members.extend(failure.members());
+                }
                 Value::Object(members)
             },
         );

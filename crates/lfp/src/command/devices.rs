@@ -2,11 +2,13 @@
 //! into `/dev`; a device has many names, and a lock file under each of them. Looks at names, links and the current
 //! directory; never at a port.
 
+use std::collections::HashMap;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use ttylock::{
-    DeviceName, Holder, Links, NAME_BYTES, ResolvedDevice, Standing, follow, serial_devices,
-    udev_links,
+    DeviceName, Holder, Links, NAME_BYTES, ResolvedDevice, Scheme, Standing, follow,
+    serial_devices, udev_links,
 };
 
 use super::row::printable;
@@ -59,22 +61,38 @@ impl<'a> Names<'a> {
                 None => devices.push(Device::named(name.as_str().to_owned(), false)),
             }
         }
+        let mut of_files = HashMap::new();
         let mut rest = Vec::new();
         for holder in holders {
+            let file = lock_file(&holder);
             match self.node(&holder.device) {
-                Some(resolved) => self.found(&mut devices, resolved).add(holder),
-                None => rest.push(holder),
+                Some(resolved) => {
+                    let device = self.found(&mut devices, resolved);
+                    file.and_then(|file| of_files.insert(file, device.name.clone()));
+                    device.add(holder);
+                }
+                None => rest.push((file, holder)),
             }
         }
-        for holder in rest {
-            match devices.iter_mut().find(|device| device.is_meant_by(&holder)) {
-                Some(device) => device.add(holder),
+        // Of the names of a device that is away, the likeliest one of its node comes first.
+        rest.sort_by_key(|(_, holder)| unlikeliness(holder));
+        for (file, holder) in rest {
+            let named = file.and_then(|file| of_files.get(&file));
+            let its = |it: &&mut Device| Some(&it.name) == named || it.is_meant_by(&holder);
+            let name = match devices.iter_mut().find(its) {
+                Some(device) => {
+                    device.add(holder);
+                    device.name.clone()
+                }
                 None => {
                     let mut device = Device::named(holder.device.clone(), false);
                     device.add(holder);
+                    let name = device.name.clone();
                     devices.push(device);
+                    name
                 }
-            }
+            };
+            file.and_then(|file| of_files.insert(file, name));
         }
         for device in &mut devices {
             device.holders.sort_by_key(|holder| holder.standing != Standing::Alive);
@@ -173,6 +191,20 @@ impl Device {
         printable(&self.name) == printable(&holder.device)
             || (std::iter::once(&self.name).chain(&self.others).any(named) && same_process())
     }
+}
+
+/// The file of a lock, by device and inode. A lock with several names is one file, also when none of them leads to a device
+/// any more.
+fn lock_file(holder: &Holder) -> Option<(u64, u64)> {
+    let file = std::fs::symlink_metadata(holder.scheme.file()?).ok()?;
+    Some((file.dev(), file.ino()))
+}
+
+/// The more, the less a name is that of a device's node: kernels call serial ports `tty` and so on, links are longer, and
+/// device numbers are no names.
+fn unlikeliness(holder: &Holder) -> (bool, bool, usize) {
+    let name = &holder.device;
+    (matches!(holder.scheme, Scheme::Svr4(_)), !name.starts_with("tty"), name.len())
 }
 
 /// The links that udev makes, by what lock files may call them: with their directory or without.
@@ -285,7 +317,6 @@ mod tests {
 
     use pidlockfile::Pid;
     use rstest::rstest;
-    use ttylock::Scheme;
 
     use super::*;
 
@@ -390,6 +421,40 @@ mod tests {
             format!("{names}: {}", pids.collect::<Vec<_>>().join(" "))
         });
         assert_eq!(shown.collect::<Vec<_>>(), expected);
+    }
+
+    /// The adapter is pulled out: no name leads to a node any more. Another board of the same process has a file of its own.
+    #[test]
+    fn the_names_of_a_device_that_is_away_are_one_device() {
+        let (dev, locks) = (dev(), tempfile::tempdir().unwrap());
+        let path = |name: &str| locks.path().join(name);
+        fs::write(path("LCK..ttyUSB9"), "").unwrap();
+        fs::write(path("LCK..ttyUSB8"), "").unwrap();
+        fs::hard_link(path("LCK..ttyUSB9"), path("LCK..a-board")).unwrap();
+        fs::hard_link(path("LCK..ttyUSB9"), path("LCK..serial_by-id_usb-Y")).unwrap();
+        fs::hard_link(path("LCK..ttyUSB9"), path("LK.005.188.009")).unwrap();
+        // One link leads to the other adapter by now.
+        fs::hard_link(path("LCK..ttyUSB8"), path("LCK..ttyUSB0")).unwrap();
+        let lock = |device: &str, name: &str| {
+            let is_by_number = name.starts_with("LK.");
+            let scheme = if is_by_number { Scheme::Svr4 } else { Scheme::Uucp };
+            let mut holder = Holder::new(device, scheme(path(name)), Standing::Alive);
+            holder.pid = Pid::new(7);
+            holder
+        };
+        let holders = vec![
+            lock("188:9", "LK.005.188.009"),
+            lock("a-board", "LCK..a-board"),
+            lock("serial_by-id_usb-Y", "LCK..serial_by-id_usb-Y"),
+            lock("ttyUSB8", "LCK..ttyUSB8"),
+            lock("ttyUSB9", "LCK..ttyUSB9"),
+            lock("ttyUSB0", "LCK..ttyUSB0"),
+        ];
+        let mut names = Names::new(dev.path(), Path::new("/nonexistent"));
+        let shown = names.group(&[], holders).into_iter();
+        let shown: Vec<_> = shown.map(|it| (it.name, it.exists, it.holders.len())).collect();
+        let expected = [("ttyUSB0", true, 2), ("ttyUSB9", false, 4)];
+        assert_eq!(shown, expected.map(|(name, exists, locks)| (name.to_owned(), exists, locks)));
     }
 
     #[rstest]

@@ -132,8 +132,7 @@ impl Picture {
             ("devices", Value::List(self.devices.iter().map(report::device_in_json).collect())),
         ];
         if let Some(device) = self.misspelt(question).next() {
-            let failure = missing(&device.name);
-            members.extend([("error", failure.word.into()), ("message", failure.message())]);
+            members.extend(missing(&device.name).members());
         }
         Value::Object(members)
     }

@@ -128,9 +128,10 @@ impl Failure {
         Self::new("not-permitted", exit::NOT_PERMITTED, text).with(Vec::new(), reasons)
     }
 
-    /// What is wrong and why, in one line of JSON.
-    pub(super) fn message(&self) -> Value {
-        printable(&in_one_line(&self.to_string())).as_str().into()
+    /// The members of JSON that say what is wrong: its word, and a line with what and why.
+    pub(super) fn members(&self) -> [(&'static str, Value); 2] {
+        let line = printable(&in_one_line(&self.to_string()));
+        [("error", self.word.into()), ("message", line.as_str().into())]
     }
 
     /// Stale locks were left.

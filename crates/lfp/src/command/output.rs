@@ -72,14 +72,13 @@ impl Output {
             Form::Text | Form::Quiet => warn(&failure.to_string()),
             Form::Json => {
                 let holders = failure.holders.iter().map(Row::to_json).collect();
-                let value = Value::Object(vec![
+                let mut members = vec![
                     ("outcome", failure.word.into()),
                     ("device", failure.device.as_deref().map_or(Value::Null, Value::from)),
-                    ("error", failure.word.into()),
-                    ("message", failure.message()),
-                    ("holders", Value::List(holders)),
-                ]);
-                self.print(&(value.compact() + "\n"));
+                ];
+                members.extend(failure.members());
+                members.push(("holders", Value::List(holders)));
+                self.print(&(Value::Object(members).compact() + "\n"));
             }
         }
     }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 use pidlockfile::{Pid, process};
-use ttylock::{DeviceName, Layout, Outcome, Request, Standing, Table, follow, out_of_sight};
+use ttylock::{DeviceName, Holder, Layout, Outcome, Request, Table, follow, out_of_sight};
 use wrapcmd::exit::End;
 use wrapcmd::{Beside, Signals, Standby};
 
@@ -219,8 +219,7 @@ fn is_an_ancestors(device: &DeviceName) -> bool {
     let is_ours = |pid: &Pid| process::shares_locks_of(*pid, process::parent);
     let Some(holder) = on_record.filter(is_ours) else { return false };
     let locks = table.holders(Some(device), COMMAND_SEARCH).holders.into_iter();
-    let mut locks =
-        locks.filter(|it| it.scheme.is_lock() && it.standing != Standing::Stale).peekable();
+    let mut locks = locks.filter(Holder::keeps_out).peekable();
     locks.peek().is_some() && locks.all(|it| it.pid == Some(holder))
 }
 
