@@ -5,6 +5,8 @@ use crate::config::{Config, ConfigError, Secret, Wish, check_secret, usage};
 use crate::http;
 use crate::log;
 use crate::server::{self, Access, AuthToken, Listener, Settings, Shared, StateDir, Tls};
+#[cfg(feature = "etcd")]
+use leases_etcd::{EtcdOption, InvalidOption};
 use listenfd::ListenFd;
 use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
 use nix::sys::signal::SigSet;
@@ -265,7 +267,8 @@ fn settings(config: &Config) -> Result<Settings, ConfigError> {
     #[cfg(feature = "etcd")]
     if let Some(etcd) = &config.etcd {
         let opened = leases_etcd::Settings::open(etcd);
-        settings.etcd = Some(opened.map_err(|err| cannot(etcd_option(etcd, &err))(err))?);
+        let why = |err: InvalidOption| cannot(name_of(err.option))(err.error);
+        settings.etcd = Some(opened.map_err(why)?);
         // The unit may name a state directory, which is not used with etcd.
         return Ok(settings);
     }
@@ -277,22 +280,17 @@ fn settings(config: &Config) -> Result<Settings, ConfigError> {
     Ok(settings)
 }
 
-/// The option whose file an error names.
+/// The option that sets it.
 #[cfg(feature = "etcd")]
-fn etcd_option(options: &leases_etcd::EtcdOptions, err: &io::Error) -> &'static str {
-    let tls = options.tls.as_ref();
-    let identity = tls.and_then(|tls| tls.identity.as_ref());
-    let files = [
-        ("--etcd-ca", tls.map(|tls| &tls.authority)),
-        ("--etcd-cert", identity.map(|(cert, _)| cert)),
-        ("--etcd-key", identity.map(|(_, key)| key)),
-        ("--etcd-password-file", options.user.as_ref().map(|user| &user.password_file)),
-    ];
-    let said = err.to_string();
-    let is_named =
-        |file: Option<&PathBuf>| file.is_some_and(|it| said.starts_with(&*it.to_string_lossy()));
-    let found = files.into_iter().find(|(_, file)| is_named(*file));
-    found.map_or("--etcd-endpoints", |(option, _)| option)
+const fn name_of(option: EtcdOption) -> &'static str {
+    match option {
+        EtcdOption::Authority => "--etcd-ca",
+        EtcdOption::Certificate => "--etcd-cert",
+        EtcdOption::Key => "--etcd-key",
+        EtcdOption::Identity => "--etcd-cert and --etcd-key",
+        EtcdOption::PasswordFile => "--etcd-password-file",
+        EtcdOption::Endpoints | _ => "--etcd-endpoints",
+    }
 }
 
 fn tls(config: &Config) -> Result<Option<Tls>, ConfigError> {

@@ -473,6 +473,42 @@ async fn renew(client: &Client, lease: Option<i64>) -> Result<Option<i64>, Failu
 /// The deadline of a connection attempt.
 pub(crate) const CONNECT: Duration = Duration::from_millis(700);
 
+/// A part of [`EtcdOptions`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum EtcdOption {
+    /// The addresses of the members.
+    Endpoints,
+    /// The certificate of the authority that has signed those of the members.
+    Authority,
+    /// The certificate of this server.
+    Certificate,
+    /// The key of this server.
+    Key,
+    /// The certificate and the key together.
+    Identity,
+    /// The file with the password.
+    PasswordFile,
+}
+
+/// Settings that cannot be used.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct InvalidOption {
+    /// The part that is wrong.
+    pub option: EtcdOption,
+    /// What is wrong with it.
+    pub error: io::Error,
+}
+
+impl fmt::Display for InvalidOption {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(out)
+    }
+}
+
+impl std::error::Error for InvalidOption {}
+
 /// The settings of `--store etcd` with their files read, ready to connect.
 #[derive(Clone)]
 pub struct Settings {
@@ -486,24 +522,30 @@ impl Settings {
     ///
     /// # Errors
     /// A file cannot be read, or an address is invalid.
-    pub fn open(options: &EtcdOptions) -> io::Result<Self> {
+    pub fn open(options: &EtcdOptions) -> Result<Self, InvalidOption> {
         let tls = options.tls.as_ref().map(client_tls).transpose()?;
         if let Some(user) = &options.user {
-            let name = user.password_file.display();
-            let text = |err: io::Error| io::Error::new(err.kind(), format!("{name}: {err}"));
-            std::fs::metadata(&user.password_file).map_err(text)?;
+            let found = std::fs::metadata(&user.password_file).map(drop);
+            found.map_err(unreadable(EtcdOption::PasswordFile, &user.password_file))?;
         }
         let member = |address: &String| {
+            let invalid = |option| {
+                move |err: Error| InvalidOption { option, error: io::Error::other(chain(&err)) }
+            };
             let scheme = if tls.is_some() { "https" } else { "http" };
-            let endpoint = Endpoint::from_shared(format!("{scheme}://{address}")).map_err(other)?;
+            let endpoint = Endpoint::from_shared(format!("{scheme}://{address}"));
+            let endpoint = endpoint.map_err(invalid(EtcdOption::Endpoints))?;
             let endpoint = endpoint.connect_timeout(CONNECT).tcp_nodelay(true);
             match &tls {
-                Some(tls) => endpoint.tls_config(tls.clone()).map_err(other),
+                // Only the certificate and its key are read before there is a connection.
+                Some(tls) => {
+                    endpoint.tls_config(tls.clone()).map_err(invalid(EtcdOption::Identity))
+                }
                 None => Ok(endpoint),
             }
         };
         Ok(Self {
-            members: options.endpoints.iter().map(member).collect::<io::Result<_>>()?,
+            members: options.endpoints.iter().map(member).collect::<Result<_, _>>()?,
             prefix: options.prefix.clone(),
             user: options.user.clone(),
         })
@@ -517,21 +559,22 @@ impl fmt::Debug for Settings {
     }
 }
 
-fn client_tls(tls: &EtcdTls) -> io::Result<ClientTlsConfig> {
-    let read = |path: &Path| {
-        std::fs::read(path)
-            .map_err(|err| io::Error::new(err.kind(), format!("{}: {err}", path.display())))
-    };
-    let authority = Certificate::from_pem(read(&tls.authority)?);
-    let mut config = ClientTlsConfig::new().ca_certificate(authority);
-    if let Some((cert, key)) = &tls.identity {
-        config = config.identity(Identity::from_pem(read(cert)?, read(key)?));
+fn unreadable(option: EtcdOption, path: &Path) -> impl FnOnce(io::Error) -> InvalidOption {
+    move |err| {
+        let error = io::Error::new(err.kind(), format!("{}: {err}", path.display()));
+        InvalidOption { option, error }
     }
-    Ok(config)
 }
 
-fn other(err: Error) -> io::Error {
-    io::Error::other(chain(&err))
+fn client_tls(tls: &EtcdTls) -> Result<ClientTlsConfig, InvalidOption> {
+    let read = |option, path: &Path| std::fs::read(path).map_err(unreadable(option, path));
+    let authority = Certificate::from_pem(read(EtcdOption::Authority, &tls.authority)?);
+    let mut config = ClientTlsConfig::new().ca_certificate(authority);
+    if let Some((cert, key)) = &tls.identity {
+        let cert = read(EtcdOption::Certificate, cert)?;
+        config = config.identity(Identity::from_pem(cert, read(EtcdOption::Key, key)?));
+    }
+    Ok(config)
 }
 
 /// An error and its causes, in one line.

@@ -11,7 +11,7 @@ use super::transport::{Peer, Transport};
 use frames::Rest;
 #[cfg(feature = "http")]
 pub(super) use frames::kept_name;
-pub(super) use frames::of_draining;
+pub(super) use frames::{answer_of_draining, of_draining};
 use leases::journal::{Failed, Mark};
 use leases::wire::{self, Fault, Watch};
 use leases::{Answer, AutoRelease, ConnId, Moment, Progress, Refusal, Seconds, Token};

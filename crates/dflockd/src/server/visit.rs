@@ -1,7 +1,7 @@
 //! A request of a client that has no socket of its own: one of a session, or one that belongs to no session. It asks the
 //! engine as a [`Connection`](super::connection) does, waits, and withdraws what its client does not wait for.
 
-use super::connection::{LONGEST_WATCH, kept_name, of_draining};
+use super::connection::{LONGEST_WATCH, answer_of_draining, kept_name, of_draining};
 use super::core::{Core, SessionId, Shared};
 use leases::journal::{Failed, Mark};
 use leases::{
@@ -131,8 +131,7 @@ impl<'a> Visit<'a> {
             return Err(self.note_left());
         }
         undelivered.is_delivered = true;
-        let has_ended = is_draining && answer == Answer::TimedOut;
-        Ok(if has_ended { DRAINING } else { answer })
+        Ok(if is_draining { answer_of_draining(answer) } else { answer })
     }
 
     /// The holder of a key, as soon as the state is no longer the one of this tag.

@@ -102,6 +102,19 @@ const CERT: &str = include_str!("tls/cert.pem");
 #[case::etcd_cert_alone(&["--store=etcd", "--etcd-cert", "c"], "--etcd-cert and --etcd-key")]
 #[case::no_ca(&["--store=etcd", "--etcd-cert", "c", "--etcd-key", "k"], "--etcd-cert needs --etcd-ca")]
 #[case::no_such_ca(&["--store=etcd", "--etcd-ca", "/nowhere"], "--etcd-ca: /nowhere: No such")]
+#[case::no_such_etcd_cert(
+    &["--store=etcd", "--etcd-ca", "/dev/null", "--etcd-cert", "/nowhere", "--etcd-key", "/dev/null"],
+    "--etcd-cert: /nowhere: No such"
+)]
+// The file of the first option that has the same beginning is not the one that is wrong.
+#[case::no_such_etcd_key(
+    &["--store=etcd", "--etcd-ca", "/dev/null", "--etcd-cert", "/dev/null", "--etcd-key", "/dev/null/x"],
+    "--etcd-key: /dev/null/x: Not a directory"
+)]
+#[case::no_etcd_cert_in_the_file(
+    &["--store=etcd", "--etcd-ca", "/dev/null", "--etcd-cert", "/dev/null", "--etcd-key", "/dev/null"],
+    "--etcd-cert and --etcd-key: "
+)]
 #[case::user_alone(&["--store=etcd", "--etcd-user", "u"], "--etcd-user and --etcd-password-file")]
 #[case::no_such_password(
     &["--store=etcd", "--etcd-user", "u", "--etcd-password-file", "/nowhere"],

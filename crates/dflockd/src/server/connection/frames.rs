@@ -33,6 +33,11 @@ enum Later<'a> {
     Sight(Watch<'a>),
 }
 
+/// The answer to a client whose server is shutting down. It is sent away at once, as a wait that ends by the shutdown is.
+pub(in crate::server) fn answer_of_draining(answer: Answer) -> Answer {
+    if answer == Answer::TimedOut { Answer::Refused(Refusal::Draining) } else { answer }
+}
+
 /// What is asked for a client whose server is shutting down; `None` for a new hold. What is granted already may still
 /// be fetched.
 pub(in crate::server) const fn of_draining(
@@ -184,8 +189,7 @@ impl Connection {
         };
         match verdict {
             Ok(Verdict::Now(answer)) => {
-                let has_ended = is_draining && matches!(answer, Answer::TimedOut);
-                let answer = if has_ended { Answer::Refused(Refusal::Draining) } else { answer };
+                let answer = if is_draining { answer_of_draining(answer) } else { answer };
                 self.restart_reading(now);
                 self.push(&answer);
                 Ok(None)
