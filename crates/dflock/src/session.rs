@@ -2,7 +2,10 @@
 //!
 //! It waits for the first hold, and takes further ones that are free. It renews all of them well before their end,
 //! reports to those who hold them if one is lost, and ends with the last. If its connection breaks, or stays silent, it
-//! renews all holds over another one. An answer that its receiver no longer awaits is given back.
+//! renews all holds over another one. A grant whose receiver no longer waits is released.
+//!
+//! A lease is lost in two ways, both in `holds.rs`: a server says so in the answer to a renewal (`heard`), or its time is
+//! over before one has renewed it (`give_up`). Its `Lease` then resolves `lost`, and `dflock run` stops the command.
 
 use super::address::ServerAddress;
 use super::connection::Connection;

@@ -200,10 +200,10 @@ fn hold_off_file_size_signal() {
 }
 
 /// Reads the secrets and the certificate again. If one of them cannot be read, nothing changes.
-fn reload(handle: &Shared, config: &Config) {
+fn reload(shared: &Shared, config: &Config) {
     let read = || -> Result<(), ConfigError> {
         let (access, tls) = (access(config)?, tls(config)?);
-        handle.reload(access, tls);
+        shared.reload(access, tls);
         Ok(())
     };
     match read() {
@@ -233,12 +233,12 @@ impl Signals {
     }
 
     /// The first signal to end begins the shutdown; returns at the second.
-    async fn watch(mut self, handle: &Shared, config: &Config) {
+    async fn watch(mut self, shared: &Shared, config: &Config) {
         let mut is_debug = config.debug;
         loop {
             tokio::select! {
                 _ = self.hangup.recv() => {
-                    reload(handle, config);
+                    reload(shared, config);
                     continue;
                 }
                 _ = self.detail.recv() => {
@@ -250,11 +250,11 @@ impl Signals {
                 _ = self.terminate.recv() => {}
                 _ = self.interrupt.recv() => {}
             }
-            if handle.is_draining() {
+            if shared.is_draining() {
                 break;
             }
             tracing::info!("shutting down, draining connections");
-            handle.drain();
+            shared.drain();
         }
         tracing::warn!("second signal, closing connections");
     }

@@ -14,7 +14,7 @@ use wrapcmd::Form;
 
 use super::args::{self, Acquire, HeldArgs, Keys, Renew, Watch};
 use super::outcome::{Failure, answer, complain, json_line, print, print_all};
-use super::sys::{Endings, output_closed, told_to_end};
+use super::sys::{Endings, asked_to_end, output_closed};
 use super::wanted::{KeysWanted, Outcome};
 use super::{holder, reach};
 use crate::terms::seconds;
@@ -278,7 +278,7 @@ pub(super) async fn watch(wanted: &Watch, client: &Client, form: Form) -> Result
     let mut watch = client.watch(key.as_bytes())?;
     let mut is_first = true;
     let shown = wanted.key.to_string_lossy();
-    let mut ending = pin!(told_to_end(false));
+    let mut ending = pin!(asked_to_end(false));
     loop {
         // Only the first answer comes at once.
         let next = async {

@@ -186,7 +186,7 @@ impl RunningCommand {
                 (key, loss) = self.leases.lost() => {
                     return Err(Failure::Lost(Some(key).filter(|_| !is_one), loss));
                 }
-                () = self.command.stirred() => {}
+                () = self.command.pass_on_signal() => {}
             }
         }
     }
@@ -197,7 +197,7 @@ impl RunningCommand {
         tokio::select! {
             () = sleep_until(until.into()) => {}
             _ = self.leases.lost() => {}
-            () = self.command.told_to_end() => {}
+            () = self.command.asked_to_end() => {}
         }
     }
 }

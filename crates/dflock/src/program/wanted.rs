@@ -2,7 +2,7 @@
 
 use super::args::{Keys, Terms};
 use super::outcome::{Failure, NAMELESS, mention};
-use super::sys::told_to_end;
+use super::sys::asked_to_end;
 use super::{holder, reach};
 use crate::terms::seconds;
 use crate::{Claim, Claims, Client, ClientError, Grant, Key, KeyEvent, Leases};
@@ -83,7 +83,7 @@ impl<'a> KeysWanted<'a> {
         tokio::select! {
             // First, or a signal that comes together with the last grant is lost.
             biased;
-            code = told_to_end(self.are_several()) => {
+            code = asked_to_end(self.are_several()) => {
                 let _ = timeout(RELEASE_LIMIT, self.client.ended()).await;
                 code.map(Outcome::Ended)
             }

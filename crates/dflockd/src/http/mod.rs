@@ -7,6 +7,7 @@
 //!              site ─▶ request  method, path, query and body → what is wanted, or why not
 //!                   ─▶ gate     the headers Host and Authorization; which web pages may ask, and read the answer
 //!                   ─▶ metrics  numbers → text
+//!                   ─▶ server::visit  a request about locks; or the leader, if another server leads
 //!                   ─▶ reply    the one place where answers get their headers
 //! ```
 //!
@@ -96,9 +97,9 @@ const MAX_REQUESTS: usize = 10_000;
 
 /// Answers the requests of servers that do not lead, for as long as the server runs.
 #[cfg(feature = "etcd")]
-pub(crate) async fn serve_standbys(handle: Arc<Shared>) {
-    let mut streams = handle.standby.take_http_streams();
-    let site = Arc::new(Site::new(handle, Reach::Standby, Seats::new(MAX_REQUESTS, MAX_REQUESTS)));
+pub(crate) async fn serve_standbys(shared: Arc<Shared>) {
+    let mut streams = shared.standby.take_http_streams();
+    let site = Arc::new(Site::new(shared, Reach::Standby, Seats::new(MAX_REQUESTS, MAX_REQUESTS)));
     while let Some(stream) = streams.recv().await {
         site.seats.spawn(|seat| converse(Arc::clone(&site), seat, stream, None));
     }

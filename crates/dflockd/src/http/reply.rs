@@ -177,12 +177,12 @@ pub(super) fn page(body: impl Into<Bytes>) -> Response<ReplyBody> {
 }
 
 /// The body of `stats`, however long.
-pub(super) async fn stats(handle: &Arc<Shared>) -> Result<Response<ReplyBody>, Failed> {
-    Ok(match next_piece(handle, StatsCursor::default()).await? {
+pub(super) async fn stats(shared: &Arc<Shared>) -> Result<Response<ReplyBody>, Failed> {
+    Ok(match next_piece(shared, StatsCursor::default()).await? {
         (body, None) => whole(StatusCode::OK, JSON, body),
         first => {
             let (sender, body) = Channel::new(1);
-            tokio::spawn(send_pieces(Arc::clone(handle), first, sender));
+            tokio::spawn(send_pieces(Arc::clone(shared), first, sender));
             build(StatusCode::OK, JSON, body.boxed_unsync())
         }
     })
@@ -192,13 +192,13 @@ pub(super) async fn stats(handle: &Arc<Shared>) -> Result<Response<ReplyBody>, F
 type Piece = (Bytes, Option<StatsCursor>);
 
 /// The next piece, when it may be sent.
-async fn next_piece(handle: &Shared, mut cursor: StatsCursor) -> Result<Piece, Failed> {
+async fn next_piece(shared: &Shared, mut cursor: StatsCursor) -> Result<Piece, Failed> {
     let mut piece = String::new();
     loop {
-        let progress = handle.pace.step(|| handle.stats_piece(&mut cursor, &mut piece)).await;
+        let progress = shared.pace.step(|| shared.stats_piece(&mut cursor, &mut piece)).await;
         // Reading through the entries of other sections may give no bytes for a long time.
         if progress == Progress::Done || piece.len() >= PIECE_BYTES {
-            handle.recorded().await?;
+            shared.recorded().await?;
             return Ok((piece.into(), (progress != Progress::Done).then_some(cursor)));
         }
     }
@@ -206,13 +206,13 @@ async fn next_piece(handle: &Shared, mut cursor: StatsCursor) -> Result<Piece, F
 
 /// Makes each further piece when the last but one was taken, until the client has left.
 async fn send_pieces(
-    handle: Arc<Shared>,
+    shared: Arc<Shared>,
     (mut piece, mut rest): Piece,
     mut sender: Sender<Bytes, io::Error>,
 ) {
     while sender.send_data(piece).await.is_ok() {
         let Some(cursor) = rest else { return };
-        match next_piece(&handle, cursor).await {
+        match next_piece(&shared, cursor).await {
             Ok(next) => (piece, rest) = next,
             Err(Failed) => return sender.abort(io::Error::other("holds cannot be recorded")),
         }

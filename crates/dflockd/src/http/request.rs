@@ -1,6 +1,5 @@
-//! What a request wants. The path: a method and a path → a [`Route`], or why there is none. The query: `key=PART&limit=N` →
-//! [`Wanted`], and those of requests for locks. The body: the path's verb, the key and the JSON → a request to the
-//! engine.
+//! What a request asks for. Method and path → a [`Route`], or why there is none; query (`key=PART&limit=N`, and those of
+//! requests for locks) → [`Wanted`]; path, key and JSON of the body → a request to the engine.
 
 use hyper::Method;
 use leases::{Claim, Key, Limit, MAX_KEY_BYTES, Request, Seconds, Token, Ttl};

@@ -1,8 +1,7 @@
-//! The limits on HTTP connections: of all, and of those that made no request, or only refused ones. A new connection is
-//! always accepted: if there are too many, one that made no request, or only refused ones, is closed; if there is none, one
-//! that waits for its next request; and one that is being answered only if all are. Of equal ones it is the one whose state
-//! changed longest ago. So a flood of connections that are silent, or have no secret, closes only its own, and a client
-//! that may ask gets its whole answer.
+//! The limits on HTTP connections. A new connection is always accepted. If there are too many, one of them is closed: one
+//! that has made no request, or only refused ones; if there is none, one that waits for its next request; and only if all
+//! are being answered, one of these. Among equals it is the one whose state changed longest ago. So a flood of connections
+//! that are silent, or have no secret, closes only its own, and a client that may ask gets its whole answer.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

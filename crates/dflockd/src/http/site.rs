@@ -81,7 +81,7 @@ impl Caller {
 
 /// The data that all HTTP connections share.
 pub(super) struct Site {
-    pub(super) handle: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
     pub(super) reach: Reach,
     pub(super) seats: Arc<Seats>,
     rates: Mutex<Rates>,
@@ -91,11 +91,11 @@ pub(super) struct Site {
 }
 
 impl Site {
-    pub(super) fn new(handle: Arc<Shared>, reach: Reach, seats: Arc<Seats>) -> Self {
+    pub(super) fn new(shared: Arc<Shared>, reach: Reach, seats: Arc<Seats>) -> Self {
         let answers = STATUSES.map(|_| AtomicU64::new(0));
-        let http = &handle.settings.http;
+        let http = &shared.settings.http;
         let rates = Mutex::new(Rates::new(http.rate_per_address, http.burst));
-        Self { handle, reach, seats, rates, answers, complained: Mutex::default() }
+        Self { shared, reach, seats, rates, answers, complained: Mutex::default() }
     }
 
     /// Logs a failed TLS handshake; at most one in [`COMPLAINT_PAUSE`], because any client can cause it.
@@ -125,8 +125,8 @@ impl Site {
             Ok(response) => response,
             Err(fault) => {
                 if fault == Fault::Unauthorized {
-                    let due = self.handle.refuse_secret();
-                    let micros = due.micros_since(self.handle.now());
+                    let due = self.shared.refuse_secret();
+                    let micros = due.micros_since(self.shared.now());
                     tokio::time::sleep(Duration::from_micros(micros)).await;
                     // After the delay, so that a flood of guesses does not fill the log.
                     let address = caller.address.map(display);
@@ -140,7 +140,7 @@ impl Site {
             reply::close(&mut response);
         }
         if self.reach != Reach::Standby {
-            let origin = gate::allowed_origin(&self.handle.settings.http.origins, &head.headers);
+            let origin = gate::allowed_origin(&self.shared.settings.http.origins, &head.headers);
             if let Some(origin) = origin {
                 gate::allow_origin(origin, response.headers_mut());
             }
@@ -161,7 +161,7 @@ impl Site {
     where
         B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Unpin,
     {
-        if gate::is_preflight(&self.handle.settings.http.origins, &head.method, &head.headers) {
+        if gate::is_preflight(&self.shared.settings.http.origins, &head.method, &head.headers) {
             return Ok(reply::nothing());
         }
         let found = self.judge(head, unread.is_some(), caller)?;
@@ -175,16 +175,16 @@ impl Site {
         };
         answering.permit();
         #[cfg(feature = "etcd")]
-        if found.route.is_about_locks() && !self.handle.has_locks() {
-            match self.handle.standby.place().await {
+        if found.route.is_about_locks() && !self.shared.has_locks() {
+            match self.shared.standby.place().await {
                 Place::Here => {}
                 Place::Link(link) => {
-                    let is_draining = self.handle.is_draining();
+                    let is_draining = self.shared.is_draining();
                     // One that only reads may have closed its sending side.
                     let may_part = found.access == SecretNeeded::Locks;
                     // The end of this server waits for its answer.
-                    let standby = &self.handle.standby;
-                    let _counted = may_part.then(|| standby.passed.one(&self.handle.changed));
+                    let standby = &self.shared.standby;
+                    let _counted = may_part.then(|| standby.passed.one(&self.shared.changed));
                     let caller = (caller, may_part);
                     return ask_leader(link, (head, body), caller, is_draining).await;
                 }
@@ -205,7 +205,7 @@ impl Site {
         let path = head.uri.path();
         if self.reach != Reach::Standby && !matches!(path, "/health" | "/ready") {
             let mut rates = self.rates.lock().unwrap_or_else(PoisonError::into_inner);
-            let is_allowed = rates.allow(self.handle.now(), caller.address);
+            let is_allowed = rates.allow(self.shared.now(), caller.address);
             is_allowed.then_some(()).ok_or(Fault::RateLimited)?;
         }
         let found = request::find(&head.method, path)?;
@@ -215,13 +215,13 @@ impl Site {
         if self.reach == Reach::Standby {
             return Ok(found);
         }
-        let origins = &self.handle.settings.http.origins;
+        let origins = &self.shared.settings.http.origins;
         if found.access == SecretNeeded::Locks && !gate::may_ask_from_there(origins, &head.headers)
         {
             return Err(Fault::WrongOrigin);
         }
         let key = found.key.as_deref().unwrap_or_default();
-        gate::is_allowed(&self.handle.access(), found.access, key, gate::shown(&head.headers))?;
+        gate::is_allowed(&self.shared.access(), found.access, key, gate::shown(&head.headers))?;
         Ok(found)
     }
 
@@ -245,12 +245,12 @@ impl Site {
                 let version = env!("CARGO_PKG_VERSION");
                 reply::whole(OK, JSON, OPEN_API.replacen(VERSION_MARK, version, 1))
             }
-            Route::Ready => ready(self.handle.readiness()),
-            Route::Stats => reply::stats(&self.handle).await?,
+            Route::Ready => ready(self.shared.readiness()),
+            Route::Stats => reply::stats(&self.shared).await?,
             Route::Holders => self.holders(query, is_draining).await?,
             Route::Release => self.release(query).await?,
             Route::Kick => {
-                let is_known = self.handle.kick_one(request::connection(query)?);
+                let is_known = self.shared.kick_one(request::connection(query)?);
                 is_known.then_some(()).ok_or(Fault::NotFound)?;
                 reply::whole(OK, JSON, "{\"kicked\":true}")
             }
@@ -267,7 +267,7 @@ impl Site {
     }
 
     fn page(&self) -> Response<ReplyBody> {
-        let access = self.handle.access();
+        let access = self.shared.access();
         let mut page = PAGE.to_owned();
         if !access.is_open() {
             page = page.replace(AUTH_MARK, "data-auth=\"needed\"");
@@ -288,18 +288,18 @@ impl Site {
         query: Option<&str>,
         is_draining: bool,
     ) -> Result<Response<ReplyBody>, Fault> {
-        let roster = self.handle.roster(&request::wanted(query)?).await;
-        let mut numbers = self.handle.numbers();
+        let roster = self.shared.roster(&request::wanted(query)?).await;
+        let mut numbers = self.shared.numbers();
         numbers.draining |= is_draining;
         let body = reply::holders_body(&numbers, &roster);
-        self.handle.recorded().await?;
+        self.shared.recorded().await?;
         Ok(reply::whole(StatusCode::OK, JSON, body))
     }
 
     async fn release(&self, query: Option<&str>) -> Result<Response<ReplyBody>, Fault> {
         let key = request::key(query)?;
         let name = Key::new(&key).ok_or(Fault::BadRequest)?;
-        let released = self.handle.force_release(name).await;
+        let released = self.shared.force_release(name).await;
         tracing::warn!(key = %key.escape_ascii(), ?released, "released by an administrator");
         match released? {
             0 => Err(Fault::Refused(Refusal::NotHeld)),
@@ -311,7 +311,7 @@ impl Site {
         let (connections, accepted, pushed_out) = self.seats.numbers();
         let answers = STATUSES.iter().zip(&self.answers);
         metrics::text(
-            &self.handle.numbers(),
+            &self.shared.numbers(),
             &metrics::HttpNumbers {
                 connections,
                 pushed_out,
@@ -421,31 +421,31 @@ impl Site {
         caller: &Caller,
         is_draining: bool,
     ) -> Result<Response<ReplyBody>, Fault> {
-        if is_draining || self.handle.is_draining() {
+        if is_draining || self.shared.is_draining() {
             return Err(Fault::Refused(Refusal::Draining));
         }
-        self.handle.recorded().await?;
-        let opened = self.handle.open_session(caller.address);
+        self.shared.recorded().await?;
+        let opened = self.shared.open_session(caller.address);
         let id = opened.map_err(|full| match full {
             Full::All => Fault::MaxSessions,
             Full::Address => Fault::MaxSessionsPerAddress,
         })?;
-        let idle = self.handle.settings.http.session_idle.count();
+        let idle = self.shared.settings.http.session_idle.count();
         let body = format!("{{\"session_id\":\"{id}\",\"idle_timeout_s\":{idle}}}");
         Ok(reply::whole(StatusCode::OK, JSON, body))
     }
 
     async fn end_session(&self, id: &str) -> Result<Response<ReplyBody>, Fault> {
         let id = SessionId::parse(id.as_bytes()).ok_or(Fault::SessionGone)?;
-        self.handle.end_session(id).then_some(()).ok_or(Fault::SessionGone)?;
+        self.shared.end_session(id).then_some(()).ok_or(Fault::SessionGone)?;
         // What it held is free, whatever happens next.
-        self.handle.recorded().await?;
+        self.shared.recorded().await?;
         Ok(reply::nothing())
     }
 
     fn ping_session(&self, id: &str) -> Result<Response<ReplyBody>, Fault> {
         let id = SessionId::parse(id.as_bytes()).ok_or(Fault::SessionGone)?;
-        Visit::of(&self.handle, id).ok_or(Fault::SessionGone)?;
+        Visit::of(&self.shared, id).ok_or(Fault::SessionGone)?;
         Ok(reply::nothing())
     }
 
@@ -484,12 +484,12 @@ impl Site {
         let visit = match (headers.get(SESSION), is_alone) {
             (Some(id), false) => {
                 let id = SessionId::parse(id.as_bytes()).ok_or(Fault::SessionGone)?;
-                Visit::of(&self.handle, id).ok_or(Fault::SessionGone)?
+                Visit::of(&self.shared, id).ok_or(Fault::SessionGone)?
             }
             (None, true) if matches!(deed, Deed::Enqueue | Deed::Wait) => {
                 return Err(Fault::Invalid("a place in a line needs a session"));
             }
-            (None, true) => Visit::alone(&self.handle, caller.address),
+            (None, true) => Visit::alone(&self.shared, caller.address),
             (None, false) => {
                 return Err(Fault::Invalid("X-Dflockd-Session, or ?session=none, is missing"));
             }
@@ -513,16 +513,16 @@ impl Site {
     ) -> Result<Response<ReplyBody>, Fault> {
         let key = key(name)?;
         let sight = match request::watched(head.uri.query())? {
-            None => self.handle.sight(key),
+            None => self.shared.sight(key),
             Some((last, timeout)) => {
-                let visit = Visit::alone(&self.handle, caller.address);
+                let visit = Visit::alone(&self.shared, caller.address);
                 let mut poll_peer = |cx: &mut Context<'_>| caller.poll_parting(cx);
                 let seen = visit.watch(key, Some(last), timeout, &mut poll_peer).await?;
                 seen.map_err(Fault::Refused)?
             }
         };
-        let body = show(&self.handle, key, sight.as_ref()).await;
-        self.handle.recorded().await?;
+        let body = show(&self.shared, key, sight.as_ref()).await;
+        self.shared.recorded().await?;
         Ok(reply::whole(StatusCode::OK, JSON, body))
     }
 }

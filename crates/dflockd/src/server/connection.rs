@@ -207,7 +207,7 @@ impl Connection {
                     tracing::warn!(%peer, conn_id, "ended by an administrator");
                     return Poll::Ready(Err(End::Gone));
                 }
-                if core.is_over(self.id) {
+                if core.is_of_past_term(self.id) {
                     drop(core);
                     return Poll::Ready(Err(self.send_away()));
                 }
@@ -508,7 +508,7 @@ impl Connection {
         piece: &mut impl FnMut(&Shared, &mut String) -> Progress,
     ) -> Result<Progress, End> {
         // Otherwise the rest would be that of another term.
-        if self.shared.core().is_over(self.id) {
+        if self.shared.core().is_of_past_term(self.id) {
             return Err(self.send_away());
         }
         let mut text = String::new();

@@ -164,7 +164,7 @@ impl Core {
         id: ConnId,
         request: Request<'_>,
     ) -> Result<Verdict, Failed> {
-        if self.is_over(id) || !self.is_available() {
+        if self.is_of_past_term(id) || !self.is_available() {
             return Err(Failed);
         }
         let verdict = self.engine.ask(now, id, request);

@@ -226,7 +226,7 @@ async fn ended(shared: &Shared, seat: Option<(ConnId, u64)>) {
     poll_fn(|cx| {
         let mut core = shared.core();
         core.connections.register(id, cx.waker());
-        match core.connections.is_kicked(id) || core.is_over(id) {
+        match core.connections.is_kicked(id) || core.is_of_past_term(id) {
             true => Poll::Ready(()),
             false => Poll::Pending,
         }

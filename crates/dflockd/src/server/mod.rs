@@ -1,5 +1,16 @@
 //! The server: listening sockets, connections, deadlines, authentication, draining.
 //!
+//! ```text
+//! listener ─▶ connection  one client of a socket: frames, answers, deadlines; over `link`, one of another server
+//!    http  ─▶ visit       the same for one request over HTTP
+//!             both ─▶ core            under one lock: the engine, and what is known of each connection
+//!                     core::recording which answers wait for the record; the terms of a leader
+//!             recorder ─▶ state       the record in files; or that in etcd, of the crate `leases_etcd`
+//! ```
+//!
+//! A client that is gone is noticed by its connection. `Connection::leave` ends it in the engine, which releases its
+//! holds, or keeps them for the grace. They stay if it is not known what became of the client.
+//!
 //! `run` needs a tokio runtime with I/O and time. `Shared` is for all other code: signals, HTTP, tests.
 //!
 //! Two tasks run as long as the server. The *driver* is the timer of the engine: it sleeps until the next deadline of a

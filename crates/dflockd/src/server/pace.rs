@@ -1,6 +1,6 @@
-//! Limits how much of the lock server's time lists of keys, holders and waiters may take, over TCP and over HTTP. All code
-//! that reads many of them does so in small steps, through one gate for all connections: one step at a time, and after
-//! each step the locks get the thread for four times as long. So lists get a fifth of the thread at most, however many
+//! Limits the share of the server's thread that lists of keys, holders and waiters may take, over TCP and over HTTP. All
+//! code that reads many of them does so in small steps, through one gate for all connections: one step at a time, and
+//! after each step the locks get the thread for four times as long. So lists get a fifth of it at most, however many
 //! clients ask.
 
 use std::time::Duration;

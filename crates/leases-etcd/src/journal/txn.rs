@@ -1,6 +1,6 @@
 //! The transactions of the journal, and the meaning of their answers. Each compares the mod revision of the key `term`
-//! with that of the last commit, and each commit writes the key. So a commit that is repeated, late, or of a leader
-//! that has been succeeded changes nothing.
+//! with that of the last commit, and each commit writes the key. So a commit that arrives twice, or late, or from a
+//! leader that another one has followed, changes nothing.
 
 use super::format::{Contact, Names, Span, Term, write_hold, write_leader};
 use crate::rpc::compare::{CompareResult, CompareTarget, TargetUnion};

@@ -1,5 +1,5 @@
 //! The client's side of the text. Requests → bytes: the inverse of [`super::parse`]. Lines → the words of answers: the
-//! inverse of what `reply.rs` writes; `None` is a line that is no such answer; it may be a refusal. Pure.
+//! inverse of what `reply.rs` writes; `None` means that the line is no such answer; it may be a refusal. Pure.
 
 use std::time::Duration;
 

@@ -93,7 +93,7 @@ impl Endings {
 
 /// The first process of a container does not die of signals by itself (pid_namespaces(7)), and one that may hold some
 /// of several keys must not. Any other does, and for it this never ends.
-pub(in crate::program) async fn told_to_end(holds_some: bool) -> Result<u8, Failure> {
+pub(in crate::program) async fn asked_to_end(holds_some: bool) -> Result<u8, Failure> {
     if !holds_some && std::process::id() != 1 {
         return pending().await;
     }
@@ -309,7 +309,7 @@ impl Attended {
     }
 
     /// Until there may be something new; passes on one signal. May be given up and called again.
-    pub(in crate::program) async fn stirred(&mut self) {
+    pub(in crate::program) async fn pass_on_signal(&mut self) {
         let signal = self.signals.next().await;
         if signal == Signal::SIGCONT {
             self.resume();
@@ -319,7 +319,7 @@ impl Attended {
     }
 
     /// Until this process is asked to end, once the command has. May be given up and called again.
-    pub(in crate::program) async fn told_to_end(&mut self) {
+    pub(in crate::program) async fn asked_to_end(&mut self) {
         while !ENDING.contains(&self.signals.next().await) {}
     }
 

@@ -82,7 +82,7 @@ impl Endings {
 }
 
 /// Never: no process is harder to end than others.
-pub(in crate::program) async fn told_to_end(_holds_some: bool) -> Result<u8, Failure> {
+pub(in crate::program) async fn asked_to_end(_holds_some: bool) -> Result<u8, Failure> {
     pending().await
 }
 
@@ -124,7 +124,7 @@ impl Attended {
     }
 
     /// Until there may be something new. May be given up and called again.
-    pub(in crate::program) async fn stirred(&mut self) {
+    pub(in crate::program) async fn pass_on_signal(&mut self) {
         tokio::select! {
             _ = self.child.wait() => {}
             () = self.endings.next() => {}
@@ -132,7 +132,7 @@ impl Attended {
     }
 
     /// Until this process is asked to end, once the command has. May be given up and called again.
-    pub(in crate::program) async fn told_to_end(&mut self) {
+    pub(in crate::program) async fn asked_to_end(&mut self) {
         self.endings.next().await;
     }
 

@@ -138,7 +138,7 @@ impl Core {
     }
 
     /// Whether the term has ended in which a connection came.
-    pub(in crate::server) fn is_over(&mut self, id: ConnId) -> bool {
+    pub(in crate::server) fn is_of_past_term(&mut self, id: ConnId) -> bool {
         let term = self.recording.commits.term();
         self.connections.get_mut(id).is_some_and(|seat| seat.term != term)
     }

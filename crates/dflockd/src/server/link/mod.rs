@@ -15,6 +15,12 @@
 //! - The client has closed its sending side: the standby ends its side of the stream.
 //! - The client is gone: trailers, or a reset with [`GONE`](stream::GONE). Only then the leader releases its holds.
 //! - Anything else, above all the end of the link: it is not known what became of the client. Its holds stay.
+//!
+//! When the leader dies, its links end. Each standby closes the clients of such a link (`standby::pass`), and lets new
+//! ones wait (`Place::Changing`). If the leader's own socket refuses connections, a standby ends the leader's session in
+//! etcd (`depose`). Otherwise the session expires. One standby then takes the lead and reads the holds (`leases_etcd`),
+//! and its engine continues with them (`Core::begin_term`). The others link to it. Clients come back by themselves, and
+//! renew.
 
 pub(super) mod leader;
 pub(super) mod standby;
