@@ -341,17 +341,19 @@ impl Connection {
             return Err(ClientError::protocol("the server speaks TLS; see --tls"));
         }
         heard?;
-        let line = std::mem::take(&mut self.line);
-        let Some(line) = line.strip_suffix(b"\n") else {
+        let mut line = std::mem::take(&mut self.line);
+        let Some(text) = line.strip_suffix(b"\n") else {
             let is_long = line.len() as u64 > most_bytes;
             let endless = ClientError::protocol("a line without end");
             return Err(if is_long { endless } else { ClientError::closed() });
         };
-        let line = std::str::from_utf8(line.strip_suffix(b"\r").unwrap_or(line))
+        let length = text.strip_suffix(b"\r").unwrap_or(text).len();
+        line.truncate(length);
+        let line = String::from_utf8(line)
             .map_err(|_| ClientError::protocol("bytes that are not text"))?;
-        match wire::read_lost(line) {
+        match wire::read_lost(&line) {
             Some(token) => self.news.extend(Token::new(token)),
-            None => return Ok(Some(line.to_owned())),
+            None => return Ok(Some(line)),
         }
         Ok(None)
     }

@@ -69,12 +69,8 @@ impl Abilities {
 
     /// The fence in a token: the first 16 of 32 hex digits.
     fn fence(self, token: &Token) -> Option<u64> {
-        let is_hex = |b: u8| matches!(b, b'0'..=b'9' | b'a'..=b'f');
-        let digits = token.as_str();
-        if !self.has_fences || digits.len() != 32 || !digits.bytes().all(is_hex) {
-            return None;
-        }
-        u64::from_str_radix(digits.get(..16)?, 16).ok()
+        let token = leases::Token::parse(token.as_str().as_bytes());
+        token.filter(|_| self.has_fences).map(leases::Token::fence)
     }
 
     fn grant(self, kind: Kind, granted: wire::Granted<'_>) -> Result<Grant, ClientError> {

@@ -15,8 +15,8 @@
 use super::args::{Bench, Reach};
 use super::outcome::{Failure, answer};
 use super::reach;
-use crate::dialogue::{self, Abilities, Grant};
-use crate::terms::{Key, Kind, Token, seconds, seconds_to_wait};
+use crate::dialogue::{self, Abilities};
+use crate::terms::{Key, Kind, seconds, seconds_to_wait};
 use crate::{ClientError, Connection, ServerAddress, Settings};
 use leases::wire::Ask;
 use nix::sys::resource::{Resource, UsageWho, getrlimit, getrusage, rlim_t, setrlimit};
@@ -90,7 +90,8 @@ async fn run(plan: Bench, server: &ServerAddress, settings: &Settings) -> Result
 struct Course {
     plan: Bench,
     kind: Kind,
-    keys: Vec<Key>,
+    /// Each with the request for it.
+    keys: Vec<(Key, Vec<u8>)>,
     /// Pairs that end from here on count.
     measure_from: Instant,
     tally: Mutex<Tally>,
@@ -110,13 +111,18 @@ impl Course {
     fn of(plan: Bench) -> Result<Self, ClientError> {
         seconds_to_wait(seconds(plan.timeout.max(plan.ttl)))?;
         let (connections, depth, count) = (plan.connections, plan.depth, plan.key_count());
-        let key = |number| Key::new(format!("{}-{number}", plan.prefix));
-        let keys = (0..count).map(key).collect::<Result<_, _>>()?;
         let kind = match (plan.shared, plan.limit) {
             (true, _) => Kind::Shared,
             (false, 1) => Kind::Lock,
             (false, limit) => Kind::Semaphore(limit),
         };
+        let (timeout, ttl) = (plan.timeout, Some(plan.ttl));
+        let key = |number| {
+            let key = Key::new(format!("{}-{number}", plan.prefix))?;
+            let request = Ask::Acquire { key: key.as_bytes(), kind, timeout, ttl }.to_bytes();
+            Ok::<_, ClientError>((key, request))
+        };
+        let keys = (0..count).map(key).collect::<Result<_, _>>()?;
         let ledger = Ledger::new(count, plan.holders());
         let tally = Tally {
             report: Report { connections, keys: count, depth, ledger, ..Report::default() },
@@ -163,54 +169,56 @@ impl Course {
         mut connection: Connection,
         abilities: Abilities,
     ) -> Result<(), ClientError> {
-        let Bench { keys: shared, depth, timeout, ttl, .. } = self.plan;
-        let (kind, ttl) = (self.kind, Some(ttl));
+        let (kind, is_shared) = (self.kind, self.plan.keys.is_some());
         // With shared keys, each pair has the next one.
-        let begin = usize::try_from(if shared.is_some() { number } else { number * depth });
-        let (mut begin, depth) = (begin.unwrap_or(0), usize::try_from(depth).unwrap_or(1));
+        let begin = usize::try_from(if is_shared { number } else { number * self.plan.depth });
+        let (mut begin, depth) =
+            (begin.unwrap_or(0), usize::try_from(self.plan.depth).unwrap_or(1));
+        let mut requests = Vec::new();
         loop {
-            begin += usize::from(shared.is_some());
+            begin += usize::from(is_shared);
             let numbers = (begin..).map(|number| number % self.keys.len()).take(depth);
-            let keys = numbers.filter_map(|at| Some((at, self.keys.get(at)?)));
-            let round: Vec<_> = keys.filter(|_| self.tally().may_start()).collect();
+            let round: Vec<_> = numbers.filter(|_| self.tally().may_start()).collect();
             if round.is_empty() {
                 return Ok(());
             }
-            let acquire = |(_, key): &(_, &Key)| {
-                Ask::Acquire { key: key.as_bytes(), kind, timeout, ttl }.to_bytes()
-            };
+            let keys = round.iter().filter_map(|at| self.keys.get(*at));
+            keys.for_each(|(_, acquire)| requests.extend_from_slice(acquire));
             let started = Instant::now();
-            connection.send(&round.iter().flat_map(acquire).collect::<Vec<_>>()).await?;
-            let mut held = Vec::new();
-            for (at, key) in round {
+            connection.send(&requests).await?;
+            requests.clear();
+            let mut held = 0;
+            for at in round {
                 let line = connection.answer().await?;
                 let mut tally = self.tally();
                 tally.answers += 1;
-                match dialogue::grant(&line, kind, abilities) {
-                    Ok(Some(Grant { token, fence, .. })) => {
-                        tally.report.ledger.granted(at, fence);
-                        if Instant::now() >= self.measure_from {
-                            tally.report.acquire.record(started.elapsed());
-                        }
-                        held.push((at, key, token));
-                    }
-                    Ok(None) | Err(_) => tally.refused(&line),
+                let granted = dialogue::grant(&line, kind, abilities).ok().flatten();
+                let (Some(grant), Some((key, _))) = (granted, self.keys.get(at)) else {
+                    tally.refused(&line);
+                    continue;
+                };
+                let now = Instant::now();
+                if now >= self.measure_from {
+                    tally.report.acquire.record(now - started);
                 }
+                tally.report.ledger.granted(at, grant.fence);
+                tally.report.ledger.releasing(at);
+                let (key, token) = (key.as_bytes(), grant.token.as_str());
+                requests.extend(Ask::Release { key, kind, token }.to_bytes());
+                held += 1;
             }
-            let release = |(at, key, token): &(usize, &Key, Token)| {
-                self.tally().report.ledger.releasing(*at);
-                Ask::Release { key: key.as_bytes(), kind, token: token.as_str() }.to_bytes()
-            };
-            connection.send(&held.iter().flat_map(release).collect::<Vec<_>>()).await?;
-            for _ in held {
+            connection.send(&requests).await?;
+            requests.clear();
+            for _ in 0..held {
                 let line = connection.answer().await?;
                 let mut tally = self.tally();
                 tally.answers += 1;
+                let now = Instant::now();
                 if line != "ok" {
                     tally.refused(&line);
-                } else if Instant::now() >= self.measure_from {
+                } else if now >= self.measure_from {
                     tally.report.pairs += 1;
-                    tally.report.pair.record(started.elapsed());
+                    tally.report.pair.record(now - started);
                 }
             }
         }
