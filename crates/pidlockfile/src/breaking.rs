@@ -15,9 +15,8 @@ use crate::flocked::Flocked;
 #[cfg(unix)]
 use crate::forced;
 use crate::found::{Found, Judged};
-use crate::gate::Entry;
+use crate::gate::{Entry, Occupant};
 use crate::name::Name;
-use crate::occupant::Occupant;
 use crate::status::Status;
 use crate::sys;
 

@@ -7,11 +7,10 @@
 use std::ffi::OsStr;
 use std::fs::File;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::errno::Errno;
 use crate::flocked::Flocked;
-use crate::occupant::{ENTRY_BYTES, Occupant};
 use crate::process::Pid;
 use crate::status::Status;
 use crate::sys::{self, Rename};
@@ -25,6 +24,9 @@ const TRIES: usize = 8;
 
 /// Its permission bits: nobody but its owner may open it.
 const MODE: u32 = 0o600;
+
+/// The length of an entry: a number in ten places, the time in nanoseconds in twenty, and a newline.
+const ENTRY_BYTES: usize = 32;
 
 /// The gate in one directory: [`Directory::into_gate`](crate::Directory::into_gate).
 ///
@@ -65,6 +67,38 @@ pub enum Entry {
     Occupied(Occupant),
     /// This process may not enter the gate, or the gate's directory is gone. It goes on without the gate.
     NoGate,
+}
+
+/// Another process that is in the gate, by what it wrote there when it entered: others see who is inside, and that it is
+/// not always the same process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Occupant {
+    entry: [u8; ENTRY_BYTES],
+}
+
+impl Occupant {
+    /// Its number in its own pid namespace; `None` in the moment before it has written that.
+    #[must_use]
+    pub fn pid(&self) -> Option<Pid> {
+        let number = self.entry.split(|byte| *byte == b' ').next()?;
+        Pid::parse(number).ok()
+    }
+
+    /// A process that enters so long after 1970. No two entries of a process are the same.
+    fn entering(pid: Pid, time: Duration) -> Self {
+        let text = format!("{pid:<10} {:>20}\n", time.as_nanos());
+        let mut entry = [0; ENTRY_BYTES];
+        entry.iter_mut().zip(text.bytes()).for_each(|(to, from)| *to = from);
+        Self { entry }
+    }
+
+    fn of(entry: [u8; ENTRY_BYTES]) -> Self {
+        Self { entry }
+    }
+
+    fn entry(&self) -> &[u8] {
+        &self.entry
+    }
 }
 
 impl Gate {

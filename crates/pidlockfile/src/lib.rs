@@ -139,7 +139,6 @@ mod guard;
 #[cfg(unix)]
 mod linked;
 mod name;
-mod occupant;
 pub mod process;
 mod shown;
 mod status;
@@ -172,12 +171,11 @@ pub use exchange::Attempt;
 #[cfg(feature = "program")]
 pub use flocked::without_children;
 pub use found::{Found, Judged};
-pub use gate::{Entry, Gate, Passage};
+pub use gate::{Entry, Gate, Occupant, Passage};
 pub use guard::{PidLock, try_lock};
 #[cfg(unix)]
 pub use linked::Linked;
 pub use name::Name;
-pub use occupant::Occupant;
 pub use process::Pid;
 pub use shown::{ascii, shown, span};
 pub use status::{Identity, Obstacle, Status};

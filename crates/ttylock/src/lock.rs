@@ -25,8 +25,9 @@ pub(crate) mod port_watch;
 pub(crate) mod table;
 pub(crate) mod watched;
 
-pub use model::{Cause, Event, Outcome, Pass, Request, Weight};
+pub use model::{Event, Outcome, Pass, Request, Weight};
 
+use pidlockfile::Occupant;
 use pidlockfile::process::ProcessIdentity;
 
 /// The answer to one LOCK, UNLOCK or PASS.
@@ -49,6 +50,19 @@ pub enum Stop {
     Denied,
     /// There will be an answer a moment later; the caller comes back for it.
     NotYet(Cause),
+}
+
+/// Why there is no answer yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums, reason = "a service acts on each")]
+pub enum Cause {
+    /// Another process holds a stale lock of the device by `flock(2)`: most likely it is breaking the lock at this
+    /// moment.
+    Breaking,
+    /// That process is in the gate.
+    Gate(Occupant),
+    /// The kernel's list of locks is being read; that ends.
+    Reading,
 }
 
 impl Answer {

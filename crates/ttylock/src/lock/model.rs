@@ -1,6 +1,6 @@
 //! Requests to the locks of a machine, and the answers, as values. Pure.
 
-use pidlockfile::{Occupant, Pid};
+use pidlockfile::Pid;
 
 use crate::device::name::DeviceName;
 
@@ -59,19 +59,6 @@ pub struct Pass {
     pub from: Pid,
     /// The process that is to hold it.
     pub to: Pid,
-}
-
-/// Why there is no answer yet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(clippy::exhaustive_enums, reason = "a service acts on each")]
-pub enum Cause {
-    /// Another process holds a stale lock of the device by `flock(2)`: most likely it is breaking the lock at this
-    /// moment.
-    Breaking,
-    /// That process is in the gate.
-    Gate(Occupant),
-    /// The kernel's list of locks is being read; that ends.
-    Reading,
 }
 
 /// A request that has passed every check that needs no disk.
