@@ -229,7 +229,7 @@ impl Peer {
             None | Some(0) => return self.may_name_the_gone(purpose),
             Some(uid) => uid,
         };
-        // One that has users is there, or has ended and nobody has taken note: it holds nothing.
+        // A process with users is alive, or has ended and is not waited for yet: then it holds nothing.
         match users() {
             Some(users) if [uid, users.real].contains(&OVERFLOW_UID) => Err(Refusal::Overflow),
             Some(users) if users.belong_to(uid) => Ok(()),
@@ -328,8 +328,8 @@ const GROUP: u16 = 0x08;
 const MASK: u16 = 0x10;
 
 /// Whether a process of our namespace, with this status, may open the device at this path, with the rights that count for
-/// whoever asks. What is no character device, or not there, is nobody's to forbid, nor is anything to a process that has
-/// just ended.
+/// the one who asks. Permitted also if the path leads to no character device or to nothing, and to a process that has just
+/// ended.
 ///
 /// # Errors
 /// [`Refusal::DeviceClosed`], and [`Refusal::RightsUnknown`] of a process that lives.

@@ -54,7 +54,7 @@ const COMMANDS: [Row; 9] = [
     ("QUIT", |words| alone(Reply::Goodbye, words)),
 ];
 
-/// The other verbs of RFC 959, section 4.1, but for PASS, which may have a use.
+/// The other verbs of RFC 959, section 4.1, except PASS, which may have a use.
 pub const WITHOUT_USE: &[&str] = &[
     "USER", "ACCT", "CWD", "CDUP", "SMNT", "REIN", "PORT", "PASV", "TYPE", "STRU", "MODE", "RETR",
     "STOR", "STOU", "APPE", "ALLO", "REST", "RNFR", "RNTO", "ABOR", "DELE", "RMD", "MKD", "PWD",

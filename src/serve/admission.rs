@@ -50,15 +50,15 @@ pub(crate) struct Owner {
 pub(crate) enum Activity {
     /// It has never completed a command.
     Silent,
-    /// It has asked for nothing for a while, but for replies that need no request, as to NOOP.
+    /// It has made no request for a while. NOOP and what is no command are none.
     Idle,
     /// It asks.
     Working,
 }
 
-/// A connection, as far as the caps are concerned.
+/// A connection, as it counts for the limits of connections.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Occupant {
+pub(crate) struct CountedConnection {
     pub(crate) token: Token,
     pub(crate) owner: Owner,
     pub(crate) activity: Activity,
@@ -89,27 +89,28 @@ impl Activity {
 
 impl Caps {
     /// Whether one more connection may come in, beside those that are there.
-    pub(crate) fn decide(self, newcomer: Owner, present: &[Occupant]) -> Decision {
+    pub(crate) fn decide(self, newcomer: Owner, present: &[CountedConnection]) -> Decision {
         let own = present.iter().filter(|it| it.owner.user == newcomer.user).count();
         if own < self.per_user && self.has_room(newcomer, present) {
             return Decision::Welcome;
         }
         // The place of an administrator is no place for others.
-        let is_fit = |it: &&Occupant| newcomer.is_administrator || !it.owner.is_administrator;
+        let is_fit =
+            |it: &&CountedConnection| newcomer.is_administrator || !it.owner.is_administrator;
         let mut counts: HashMap<User, usize> = HashMap::new();
         present.iter().filter(is_fit).for_each(|it| *counts.entry(it.owner.user).or_default() += 1);
         let payer = match counts.into_iter().max_by_key(|(_, count)| *count) {
             Some((other, count)) if own < self.per_user && count > own => other,
             Some(_) | None => newcomer.user,
         };
-        let is_payers = |it: &&Occupant| it.owner.user == payer;
-        let may_go = |it: &&Occupant| it.activity != Activity::Working;
+        let is_payers = |it: &&CountedConnection| it.owner.user == payer;
+        let may_go = |it: &&CountedConnection| it.activity != Activity::Working;
         let leaving = present.iter().filter(is_fit).filter(is_payers).filter(may_go);
         let first = leaving.map(|it| (it.activity, it.token)).min();
         first.map_or(Decision::TurnedAway, |(_, token)| Decision::Instead(token))
     }
 
-    fn has_room(self, newcomer: Owner, present: &[Occupant]) -> bool {
+    fn has_room(self, newcomer: Owner, present: &[CountedConnection]) -> bool {
         let reserved = RESERVED.min(self.all / 8);
         let others = present.iter().filter(|it| !it.owner.is_administrator).count();
         let is_reserved = !newcomer.is_administrator && others >= self.all.saturating_sub(reserved);
@@ -161,15 +162,15 @@ mod tests {
             user: it.is_alphabetic().then(|| u32::from(it.to_ascii_lowercase())),
             is_administrator: it.eq_ignore_ascii_case(&'r'),
         };
-        let mut occupants: Vec<Occupant> = Vec::new();
+        let mut connections: Vec<CountedConnection> = Vec::new();
         for (token, it) in (0..).zip(present.replace('-', "").chars()) {
             let activity = if it.is_uppercase() { Activity::Working } else { Activity::Silent };
-            occupants.push(Occupant { token, owner: owner(it), activity });
+            connections.push(CountedConnection { token, owner: owner(it), activity });
         }
         for (idle, (place, _)) in present.match_indices('-').enumerate() {
-            occupants[place - idle - 1].activity = Activity::Idle;
+            connections[place - idle - 1].activity = Activity::Idle;
         }
-        assert_eq!(Caps { all, per_user }.decide(owner(newcomer), &occupants), decision);
+        assert_eq!(Caps { all, per_user }.decide(owner(newcomer), &connections), decision);
     }
 
     /// As many as there are by default.
@@ -183,14 +184,14 @@ mod tests {
         #[case] is_administrator: bool,
         #[case] decision: Decision,
     ) {
-        let occupant = |number: u32| Occupant {
+        let counted = |number: u32| CountedConnection {
             token: number.into(),
             owner: Owner { user: Some(1 + number % 8), is_administrator: false },
             activity: Activity::Working,
         };
         let caps = Caps { all: 1024, per_user: 256 };
-        let occupants: Vec<_> = (0..count).map(occupant).collect();
-        assert_eq!(caps.decide(Owner { user: Some(0), is_administrator }, &occupants), decision);
+        let connections: Vec<_> = (0..count).map(counted).collect();
+        assert_eq!(caps.decide(Owner { user: Some(0), is_administrator }, &connections), decision);
     }
 
     #[rstest]

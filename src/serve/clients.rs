@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-use super::admission::{Caps, Decision, Occupant, Owner, Token};
+use super::admission::{Caps, CountedConnection, Decision, Owner, Token};
 use super::connection::Connection;
 use crate::limits::{CLOSINGS, KEPT_FILES};
 
@@ -32,12 +32,12 @@ impl Clients {
 
     /// Whether a client may come in.
     pub(super) fn decide(&self, newcomer: Owner, now: Instant) -> Decision {
-        let occupant = |(token, connection): (&Token, &Connection)| Occupant {
+        let counted = |(token, connection): (&Token, &Connection)| CountedConnection {
             token: *token,
             owner: connection.client.owner,
             activity: connection.activity(now),
         };
-        self.caps.decide(newcomer, &self.members.iter().map(occupant).collect::<Vec<_>>())
+        self.caps.decide(newcomer, &self.members.iter().map(counted).collect::<Vec<_>>())
     }
 
     pub(super) fn tokens(&self) -> Vec<Token> {

@@ -44,7 +44,7 @@ impl AsFd for Bell {
 pub(crate) trait Work {
     /// Readable when an event has come; none while events are not to be handled.
     fn bell(&self) -> Option<BorrowedFd<'_>>;
-    /// Handles what there is. Returns when to do so again without an event.
+    /// Handles the events and the work that there are. Returns when to do so again without an event.
     fn work(&mut self) -> Option<Instant>;
 }
 

@@ -275,7 +275,7 @@ impl Directory {
         Ok(None)
     }
 
-    /// Goes through this directory's gate before anything of a lock is read: what is judged then is given the passage
+    /// Enters this directory's gate before a lock is read. The files that are judged afterwards get the passage
     /// ([`Judged::enter_by`]).
     ///
     /// # Errors

@@ -24,7 +24,7 @@ pub enum Attempt<T = ()> {
 }
 
 impl<T> Attempt<T> {
-    /// The same, with this made of what came of it.
+    /// The same with another result of what was done.
     pub fn map<U>(self, made: impl FnOnce(T) -> U) -> Attempt<U> {
         match self {
             Self::Done(done) => Attempt::Done(made(done)),

@@ -52,7 +52,7 @@ enum Of {
     Program,
 }
 
-/// The values that a row leaves out. As a row, it would be incomplete in every respect.
+/// The values of the fields that a row leaves out.
 const BLANK: Dialect = Dialect {
     name: "",
     of: Of::System,

@@ -20,7 +20,7 @@ use crate::dialects::Dialect;
 pub struct Layout {
     /// The system whose conventions apply.
     pub dialect: &'static Dialect,
-    /// Where device nodes are: `/dev`, but for tests.
+    /// Where device nodes are: `/dev`, except in tests.
     pub dev_dir: PathBuf,
     /// Where locks are written; the system's own directory unless an option says otherwise.
     pub lock_dir: PathBuf,
@@ -28,7 +28,7 @@ pub struct Layout {
     pub search_dirs: Vec<PathBuf>,
     /// Where start times of holders are kept, so that a reused pid is noticed.
     pub state_dir: PathBuf,
-    /// Where udev keeps what it knows of devices: `/run/udev/data`, but for tests.
+    /// Where udev keeps what it knows of devices: `/run/udev/data`, except in tests.
     pub udev_dir: PathBuf,
 }
 

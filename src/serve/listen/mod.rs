@@ -356,7 +356,7 @@ impl<'s> Daemon<'s> {
         self.quiet.checked_add(self.settings.idle_timeout)
     }
 
-    /// The end: new clients of our own listeners get the goodbye; what has arrived is done, but for requests that wait, and
+    /// The end: new clients of our own listeners get the goodbye; what has arrived is done, except requests that wait, and
     /// those behind them if their client is still there; all clients get the goodbye. A listener that was handed over stays
     /// open for the next daemon.
     fn drain(&mut self) {

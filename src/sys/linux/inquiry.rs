@@ -157,8 +157,8 @@ pub(super) enum SocketUser {
     Closed(u32),
 }
 
-/// The states in which a closed socket is still the one that was open. In others a remainder
-/// stands for it, which is nobody's, and which the kernel shows with uid 0.
+/// The states in which a closed socket is still the one that was open. In others the kernel
+/// keeps only a remainder of it, which belongs to nobody and is shown with uid 0.
 const CLOSING: [u8; 3] = [4, 9, 11];
 
 /// Parses the kernel's answer. `None` if it is not about this very socket.

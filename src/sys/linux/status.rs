@@ -131,7 +131,7 @@ fn translate_below(
             if looks > RELATIVES {
                 return None;
             }
-            // Or it has ended, and its number is another's.
+            // Or it has ended, and another process has its number.
             let Some(Kin { numbers, .. }) = kin(child).filter(|kin| kin.parent == Some(parent))
             else {
                 continue;

@@ -21,10 +21,10 @@ struct Left {
     why: String,
 }
 
-/// As many times is looked again, where there was more than one look shows.
+/// How often the search is repeated if there was more than one search shows.
 const ROUNDS: usize = 100;
 
-/// What came of it all.
+/// The result of `lfp clean`: what was removed, and what was not.
 #[derive(Default)]
 struct Report {
     removed: Vec<Holder>,

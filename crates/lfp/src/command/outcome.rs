@@ -100,7 +100,7 @@ impl Failure {
         Self::new("busy", None, text).with(holders, vec![way_out])
     }
 
-    /// Nothing to unlock, or it is another's. Or it is this process's, and another one is changing it.
+    /// There is no lock, or another process has it. Or this process has it, and another one is changing its file.
     pub(super) fn not_held(holders: Vec<Row>, pid: Pid) -> Self {
         if holders.iter().any(|row| row.is_lock_of(pid) && row.holder.scheme.file().is_some()) {
             let text = "another process is changing the lock: try again";

@@ -124,7 +124,7 @@ pub(super) fn living(mut holders: Vec<Holder>) -> Vec<Row> {
     rows(&holders)
 }
 
-/// Programs that have the device open, but for ourselves.
+/// Programs that have the device open, except this one.
 pub(super) fn openers(device: &DeviceName) -> Vec<Row> {
     let mut holders = openers_of(&Layout::native().dev_dir, device);
     holders.retain(|holder| holder.pid != Some(Pid::this()));

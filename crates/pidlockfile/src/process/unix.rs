@@ -233,7 +233,7 @@ fn is_over(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(Errno::ESRCH as i32)
 }
 
-/// Reads a file of the kernel's, or its start: it says that much in one piece, and is not interrupted.
+/// Reads the beginning of a file of `/proc`. One `read(2)` returns all of it, and no signal interrupts it.
 fn read(path: &str) -> io::Result<String> {
     let mut buffer = [0; STAT_BYTES];
     let length = File::open(path)?.read(&mut buffer)?;

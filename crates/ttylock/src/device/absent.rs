@@ -73,7 +73,7 @@ fn candidates(dev_dir: &Path, named: &[NamedDevice<'_>]) -> Vec<String> {
     names
 }
 
-/// `/dev` itself and what is below it, but for what others may make and the many terminals.
+/// `/dev` and the directories below it, except those in which other users may make files, and those of pseudo-terminals.
 fn directories(dev_dir: &Path) -> Vec<PathBuf> {
     let mut found = vec![PathBuf::new()];
     let mut next = 0;

@@ -23,7 +23,7 @@ const PAUSES: [Duration; 5] = [
 const SHORT: Duration = Duration::from_millis(5);
 
 /// The first and the longest pause of a request that waits for a process in the gate. Each is twice as long as the one
-/// before, but for a random part of up to a half: otherwise those that wait come at the same moments.
+/// before, less a random part of up to a half: otherwise those that wait come at the same moments.
 const FIRST_AT_THE_GATE: Duration = Duration::from_micros(50);
 const LONGEST_AT_THE_GATE: Duration = Duration::from_millis(5);
 
@@ -121,8 +121,8 @@ impl Backoff {
         !(self.is_last || stays || is_over)
     }
 
-    /// The pause before the next attempt. Each call counts an attempt that had no answer, but for one while the list was
-    /// being read.
+    /// The pause before the next attempt. Each call counts an attempt that had no answer, unless the list was being
+    /// read.
     pub fn pause(&mut self, cause: Cause, now: Instant) -> Duration {
         self.gate.is_there = matches!(cause, Cause::Gate(_));
         match cause {
