@@ -19,18 +19,18 @@ use pidlockfile::Pid;
 use pidlockfile::process::lives;
 use ttylock::{Access, ResolvedDevice};
 
-use crate::sys::{self, Numbers, PeerFacts, SocketEnds, Subject};
+use crate::sys::{self, PeerFacts, PidNumbers, SocketEnds, Subject};
 
 pub(crate) use crate::sys::{Asker, Ids, Inquiry, Status};
 
 /// Somebody on this host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Peer {
-    place: Place,
+    place: PeerPlace,
     uid: Option<u32>,
     /// Its effective group when it connected; only a Unix socket tells.
     gid: Option<u32>,
-    numbers: Numbers,
+    numbers: PidNumbers,
     /// Whether it was in the force group when it connected; only a Unix socket tells.
     is_member: bool,
 }
@@ -47,7 +47,7 @@ pub(crate) enum Stranger {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum PeerPlace {
     /// No socket: the user that started this program.
     Starter,
     UnixSocket,
@@ -138,7 +138,9 @@ impl Peer {
             Err(_) => return Err(Stranger::Gone),
         };
         let (place, facts) = match far.family() {
-            Some(AddressFamily::Unix) => (Place::UnixSocket, sys::unix_peer(stream, force_group)),
+            Some(AddressFamily::Unix) => {
+                (PeerPlace::UnixSocket, sys::unix_peer(stream, force_group))
+            }
             Some(AddressFamily::Inet | AddressFamily::Inet6) => {
                 let near = socket::getsockname(raw).map_err(|_| Stranger::Gone)?;
                 let near = address(&near).ok_or(Stranger::OtherFamily)?;
@@ -150,8 +152,8 @@ impl Peer {
                 // it is.
                 let uid = inquiry.uid_of(&SocketEnds { near: far, far: near });
                 (
-                    Place::Loopback(far),
-                    PeerFacts { uid, gid: None, numbers: Numbers::Ours, is_member: false },
+                    PeerPlace::Loopback(far),
+                    PeerFacts { uid, gid: None, numbers: PidNumbers::Ours, is_member: false },
                 )
             }
             _ => return Err(Stranger::OtherFamily),
@@ -163,7 +165,7 @@ impl Peer {
     fn starter() -> Self {
         let uid = Some(nix::unistd::getuid().as_raw());
         let gid = Some(nix::unistd::getgid().as_raw());
-        Self { place: Place::Starter, uid, gid, numbers: Numbers::Ours, is_member: false }
+        Self { place: PeerPlace::Starter, uid, gid, numbers: PidNumbers::Ours, is_member: false }
     }
 
     /// The user at the other end, where the kernel tells.
@@ -193,7 +195,7 @@ impl Peer {
     /// Whether it is at the other end of a TCP connection.
     #[must_use]
     pub(crate) fn is_on_tcp(&self) -> bool {
-        matches!(self.place, Place::Loopback(_))
+        matches!(self.place, PeerPlace::Loopback(_))
     }
 
     /// Which process of ours the peer means by a number.
@@ -202,9 +204,11 @@ impl Peer {
     /// [`Refusal::Elsewhere`] and [`Refusal::NamespaceUnknown`], on a Unix socket only.
     pub(crate) fn meant(&self, pid: Pid, rule: Rule) -> Result<Pid, Refusal> {
         match (rule, self.numbers) {
-            (Rule::Any, _) | (Rule::Own, Numbers::Ours) => Ok(pid),
-            (Rule::Own, Numbers::Own(peer)) => sys::translate(peer, pid).ok_or(Refusal::Elsewhere),
-            (Rule::Own, Numbers::Unknown) => Err(Refusal::NamespaceUnknown),
+            (Rule::Any, _) | (Rule::Own, PidNumbers::Ours) => Ok(pid),
+            (Rule::Own, PidNumbers::Own(peer)) => {
+                sys::translate(peer, pid).ok_or(Refusal::Elsewhere)
+            }
+            (Rule::Own, PidNumbers::Unknown) => Err(Refusal::NamespaceUnknown),
         }
     }
 
@@ -243,8 +247,9 @@ impl Peer {
     /// scenario locks for a number out of thin air, over telnet.
     fn may_name_the_gone(&self, purpose: Purpose) -> Result<(), Refusal> {
         match (purpose, self.place) {
-            (Purpose::Take, Place::UnixSocket) => Err(Refusal::Gone),
-            (Purpose::Take, Place::Starter | Place::Loopback(_)) | (Purpose::Release, _) => Ok(()),
+            (Purpose::Take, PeerPlace::UnixSocket) => Err(Refusal::Gone),
+            (Purpose::Take, PeerPlace::Starter | PeerPlace::Loopback(_))
+            | (Purpose::Release, _) => Ok(()),
         }
     }
 }
@@ -260,9 +265,9 @@ impl fmt::Display for Peer {
             None => f.write_str("unknown uid")?,
         }
         match self.place {
-            Place::Starter => f.write_str(" on standard input"),
-            Place::UnixSocket => f.write_str(" on a Unix socket"),
-            Place::Loopback(address) => write!(f, " at {address}"),
+            PeerPlace::Starter => f.write_str(" on standard input"),
+            PeerPlace::UnixSocket => f.write_str(" on a Unix socket"),
+            PeerPlace::Loopback(address) => write!(f, " at {address}"),
         }
     }
 }
@@ -316,7 +321,7 @@ const GROUP_BITS: u32 = 0o070;
 
 /// One entry of an ACL: tag, permission, and the user or group it is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Entry {
+struct AclEntry {
     tag: u16,
     permission: u32,
     id: u32,
@@ -359,13 +364,13 @@ pub(crate) fn is_no_port(device: &ResolvedDevice) -> bool {
 }
 
 /// A version of four bytes, then eight bytes for each entry, little-endian.
-fn entries(value: &[u8]) -> Vec<Entry> {
+fn entries(value: &[u8]) -> Vec<AclEntry> {
     let entry = |bytes: &[u8]| {
         let (tag, rest) = bytes.split_first_chunk::<2>()?;
         let (permission, rest) = rest.split_first_chunk::<2>()?;
         let (id, _) = rest.split_first_chunk::<4>()?;
         let permission = u32::from(u16::from_le_bytes(*permission));
-        Some(Entry { tag: u16::from_le_bytes(*tag), permission, id: u32::from_le_bytes(*id) })
+        Some(AclEntry { tag: u16::from_le_bytes(*tag), permission, id: u32::from_le_bytes(*id) })
     };
     match value.split_first_chunk::<4>() {
         Some(([2, 0, 0, 0], rest)) => rest.chunks_exact(8).filter_map(entry).collect(),
@@ -377,7 +382,7 @@ fn entries(value: &[u8]) -> Vec<Entry> {
 /// together, others. With an ACL, the group bits of the mode are the mask of the entries; where
 /// those are all off, the kernel looks at no ACL (`acl_permission_check` in its `fs/namei.c`).
 /// An ACL that cannot be read permits nothing.
-fn permits(access: Access, process: &Subject, acl: impl FnOnce() -> Option<Vec<Entry>>) -> bool {
+fn permits(access: Access, process: &Subject, acl: impl FnOnce() -> Option<Vec<AclEntry>>) -> bool {
     let permitted = |bits: u32| bits & READ_WRITE == READ_WRITE;
     if process.user == access.user {
         return permitted(access.mode >> 6);
@@ -412,8 +417,8 @@ mod tests {
     const ALICE: u32 = 1000;
     const DIALOUT: u32 = 20;
 
-    fn acl_of(entries: &[(u16, u32, u32)]) -> Vec<Entry> {
-        let entry = |(tag, permission, id): &(u16, u32, u32)| Entry {
+    fn acl_of(entries: &[(u16, u32, u32)]) -> Vec<AclEntry> {
+        let entry = |(tag, permission, id): &(u16, u32, u32)| AclEntry {
             tag: *tag,
             permission: *permission,
             id: *id,

@@ -16,4 +16,4 @@ pub(crate) use system::{Inquiry, Status};
 pub(crate) use system::{
     QUIETLY, STATE_DIR, SYSLOG, WHY_HIDDEN, acl, null_device, translate, unix_peer,
 };
-pub(crate) use values::{Asker, Ids, Numbers, PeerFacts, SocketEnds, Subject};
+pub(crate) use values::{Asker, Ids, PeerFacts, PidNumbers, SocketEnds, Subject};

@@ -10,9 +10,9 @@ use std::path::Path;
 
 use nix::sys::socket::MsgFlags;
 use pidlockfile::Pid;
-use ttylock::{Node, Numbers as Device};
+use ttylock::{Node, Numbers};
 
-use super::values::{Credentials, Ids, Numbers, PeerFacts, SocketEnds};
+use super::values::{Credentials, Ids, PeerFacts, PidNumbers, SocketEnds};
 
 /// Where syslog listens. Source: syslogd(8) of FreeBSD and macOS.
 pub(crate) const SYSLOG: &str =
@@ -66,7 +66,7 @@ pub(crate) fn unix_peer(stream: BorrowedFd<'_>, group: Option<u32>) -> PeerFacts
     let ids = nix::unistd::getpeereid(stream).ok();
     let (uid, gid) = ids.map(|(user, group)| (user.as_raw(), group.as_raw())).unzip();
     let is_member = group.is_some() && group == gid;
-    PeerFacts { uid, gid, numbers: Numbers::Ours, is_member }
+    PeerFacts { uid, gid, numbers: PidNumbers::Ours, is_member }
 }
 
 /// Nobody counts in another way, as far as is known.
@@ -80,9 +80,9 @@ pub(crate) fn acl(_path: &Path, _node: &Node) -> Option<Vec<u8>> {
 }
 
 /// The numbers of the null device, which every system chooses for itself.
-pub(crate) fn null_device() -> Option<Device> {
+pub(crate) fn null_device() -> Option<Numbers> {
     let null = std::fs::symlink_metadata("/dev/null").ok()?;
     let device = rustix::fs::Dev::try_from(null.rdev()).ok()?;
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
-    Some(Device { major: major.into(), minor: minor.into() })
+    Some(Numbers { major: major.into(), minor: minor.into() })
 }

@@ -16,7 +16,7 @@ pub(crate) struct SocketEnds {
 /// What the kernel says of the peer at the other end of a connection.
 pub(crate) struct PeerFacts {
     pub(crate) uid: Option<u32>,
-    pub(crate) numbers: Numbers,
+    pub(crate) numbers: PidNumbers,
     /// The effective group of the process that connected, as it was then.
     pub(crate) gid: Option<u32>,
     /// Whether the process that connected was in the group that was asked for, as far as that is known.
@@ -29,7 +29,7 @@ pub(crate) struct PeerFacts {
     not(target_os = "linux"),
     expect(dead_code, reason = "only Linux has namespaces of process numbers")
 )]
-pub(crate) enum Numbers {
+pub(crate) enum PidNumbers {
     /// In ours.
     Ours,
     /// In one of its own below ours; here it has this number.

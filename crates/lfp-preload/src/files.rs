@@ -18,7 +18,7 @@ use ttylock::{BEGINNING, Content, DeviceName, Outcome, READ_LIMIT};
 
 use crate::locks::{self, State};
 use crate::mode::settings;
-use crate::path::{self, Lock, Place};
+use crate::path::{self, Lock, PathKind};
 use crate::service::{NoAnswer, Service, may_answer};
 use crate::{private, system};
 
@@ -66,7 +66,7 @@ pub(crate) fn may_change(errno: Errno) -> bool {
 pub(crate) fn open(name: Name<'_>, flags: OFlags, mode: Mode, errno: Errno) -> Instead<OwnedFd> {
     let path = absolute(name)?;
     match place(&path) {
-        Place::Lock(lock) => {
+        PathKind::Lock(lock) => {
             let writes = flags.intersects(OFlags::WRONLY | OFlags::RDWR);
             let makes = writes && flags.contains(OFlags::CREATE);
             if !makes || !(is_denied(errno) || errno == Errno::EXIST) {
@@ -83,13 +83,13 @@ pub(crate) fn open(name: Name<'_>, flags: OFlags, mode: Mode, errno: Errno) -> I
                 Outcome::Denied => Err(Errno::ACCESS),
             })
         }
-        Place::Temporary(file) if is_denied(errno) && flags.contains(OFlags::CREATE) => {
+        PathKind::Temporary(file) if is_denied(errno) && flags.contains(OFlags::CREATE) => {
             with_service(|| private::open(file, flags, mode))
         }
-        Place::Temporary(file) if is_denied(errno) || errno == Errno::NOENT => {
+        PathKind::Temporary(file) if is_denied(errno) || errno == Errno::NOENT => {
             private::open(file, flags, mode)?.ok().map(Ok)
         }
-        Place::Temporary(_) | Place::Directory | Place::Elsewhere => None,
+        PathKind::Temporary(_) | PathKind::Directory | PathKind::Elsewhere => None,
     }
 }
 
@@ -98,7 +98,7 @@ pub(crate) fn make(path: &mut [u8], flags: OFlags, errno: Errno) -> Instead<Owne
     if !is_denied(errno) {
         return None;
     }
-    let is_temporary = matches!(place(path), Place::Temporary(_));
+    let is_temporary = matches!(place(path), PathKind::Temporary(_));
     let start = path.iter().rposition(|byte| *byte == b'/').filter(|_| is_temporary)?;
     with_service(|| private::make(path.get_mut(start.saturating_add(1)..)?, flags))
 }
@@ -126,7 +126,7 @@ fn swallow(flags: OFlags) -> Result<OwnedFd, Errno> {
 /// link(2) or rename(2) has failed.
 pub(crate) fn name(old: Name<'_>, new: Name<'_>, verb: Verb, errno: Errno) -> Instead<i32> {
     let (old, new) = (absolute(old)?, absolute(new)?);
-    let (Place::Lock(lock), Place::Temporary(file)) = (place(&new), place(&old)) else {
+    let (PathKind::Lock(lock), PathKind::Temporary(file)) = (place(&new), place(&old)) else {
         return None;
     };
     let opened = openat(CWD, &*old, READ, Mode::empty()).ok();
@@ -200,11 +200,13 @@ fn is_cleared(number: u64) -> bool {
 pub(crate) fn remove(name: Name<'_>, errno: Errno) -> Instead<i32> {
     let path = absolute(name)?;
     match place(&path) {
-        Place::Lock(lock) if is_denied(errno) => release(&path, &lock),
-        Place::Temporary(file) if is_denied(errno) || errno == Errno::NOENT => {
+        PathKind::Lock(lock) if is_denied(errno) => release(&path, &lock),
+        PathKind::Temporary(file) if is_denied(errno) || errno == Errno::NOENT => {
             private::remove(file).then_some(Ok(0))
         }
-        Place::Lock(_) | Place::Temporary(_) | Place::Directory | Place::Elsewhere => None,
+        PathKind::Lock(_) | PathKind::Temporary(_) | PathKind::Directory | PathKind::Elsewhere => {
+            None
+        }
     }
 }
 
@@ -255,7 +257,7 @@ pub(crate) fn look(name: Name<'_>) -> Look {
         return Look::Stands;
     }
     let Some(path) = absolute(name) else { return Look::Stands };
-    let Place::Lock(lock) = place(&path) else { return Look::Stands };
+    let PathKind::Lock(lock) = place(&path) else { return Look::Stands };
     let Some(holder) = holder(&path) else { return Look::Stands };
     let device = device(&lock);
     if is_hidden(holder, device.as_ref()) {
@@ -281,7 +283,7 @@ fn is_hidden(holder: Pid, device: Option<&Device>) -> bool {
 /// access(2) has failed, for writing. Behind a busy service the directory counts as writable, too: QtSerialPort would put its lock
 /// into another directory, and open the port beside its holder.
 pub(crate) fn access_to_write(name: Name<'_>, errno: Errno) -> Instead<i32> {
-    if !is_denied(errno) || place(&absolute(name)?) != Place::Directory {
+    if !is_denied(errno) || place(&absolute(name)?) != PathKind::Directory {
         return None;
     }
     matches!(Service::reach().map(drop), Ok(()) | Err(NoAnswer::Busy)).then_some(Ok(0))
@@ -294,7 +296,7 @@ pub(crate) fn elsewhere(name: Name<'_>, errno: Errno) -> Option<(OwnedFd, Vec<u8
         return None;
     }
     let path = absolute(name)?;
-    let Place::Temporary(file) = place(&path) else { return None };
+    let PathKind::Temporary(file) = place(&path) else { return None };
     let directory = private::directory()?;
     let mut file = private::has(&directory, file).then(|| file.to_vec())?;
     file.push(0);
@@ -304,17 +306,17 @@ pub(crate) fn elsewhere(name: Name<'_>, errno: Errno) -> Option<(OwnedFd, Vec<u8
 /// chmod(2), chown(2) or utime(2) has failed: on its own lock a program is told that it worked.
 pub(crate) fn change(name: Name<'_>, errno: Errno) -> Instead<i32> {
     let path = absolute(name)?;
-    let Place::Lock(lock) = place(&path) else { return None };
+    let PathKind::Lock(lock) = place(&path) else { return None };
     let is_own = is_denied(errno) && device(&lock).is_some() && holder(&path) == Some(Pid::this());
     is_own.then_some(Ok(0))
 }
 
 /// What a file is.
-fn place(path: &[u8]) -> Place<'_> {
+fn place(path: &[u8]) -> PathKind<'_> {
     let place = path::classify(path);
-    if let Place::Lock(lock) = place {
+    if let PathKind::Lock(lock) = place {
         if path::may_be_temporary(lock.device) && device(&lock).is_none() {
-            return Place::Temporary(lock.file);
+            return PathKind::Temporary(lock.file);
         }
     }
     place
@@ -343,7 +345,7 @@ fn absolute(name: Name<'_>) -> Option<Cow<'_, [u8]>> {
     let mut directory = [0; path::DIRECTORY_BYTES + 1];
     let length = readlinkat_raw(CWD, link, &mut directory).ok()?;
     let directory = directory.get(..length)?;
-    if path::classify(directory) != Place::Directory {
+    if path::classify(directory) != PathKind::Directory {
         return None;
     }
     Some(Cow::Owned([directory, b"/", bytes].concat()))

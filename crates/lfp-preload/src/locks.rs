@@ -170,10 +170,10 @@ impl Drop for Turn {
 }
 
 struct Table {
-    entries: [Entry; ENTRIES],
+    entries: [LockEntry; ENTRIES],
 }
 
-struct Entry {
+struct LockEntry {
     state: AtomicU8,
     /// Process and device.
     key: AtomicU64,
@@ -183,14 +183,14 @@ struct Entry {
 
 impl Table {
     const fn new() -> Self {
-        Self { entries: [const { Entry::new() }; ENTRIES] }
+        Self { entries: [const { LockEntry::new() }; ENTRIES] }
     }
 
-    fn of(&self, process: u32) -> impl Iterator<Item = &Entry> {
+    fn of(&self, process: u32) -> impl Iterator<Item = &LockEntry> {
         self.entries.iter().filter(move |entry| entry.process() == process)
     }
 
-    fn find(&self, key: u64, states: &[State]) -> Option<&Entry> {
+    fn find(&self, key: u64, states: &[State]) -> Option<&LockEntry> {
         self.entries.iter().find(|entry| entry.is_one_of(states) && entry.key() == key)
     }
 
@@ -201,12 +201,12 @@ impl Table {
     /// Where there is no free entry, that of another process is used, but not that of the parent: it may share this
     /// memory.
     fn put(&self, key: u64, name: &DeviceName, state: State, parent: u32) {
-        let claim = |entry: &&Entry| entry.claim(&LOCKED) || entry.claim(&TO_BE_RELEASED);
+        let claim = |entry: &&LockEntry| entry.claim(&LOCKED) || entry.claim(&TO_BE_RELEASED);
         let mut known = self.entries.iter().filter(|entry| entry.key() == key);
         let known = known.find(claim);
         let free = || self.entries.iter().find(|entry| entry.claim(&[State::None]));
         let kept = [process_in(key), parent];
-        let is_anothers = |entry: &&Entry| !kept.contains(&entry.process());
+        let is_anothers = |entry: &&LockEntry| !kept.contains(&entry.process());
         let of_others = || self.entries.iter().filter(is_anothers).find(claim);
         if let Some(entry) = known.or_else(free).or_else(of_others) {
             entry.write(key, name);
@@ -242,7 +242,7 @@ impl Table {
     }
 }
 
-impl Entry {
+impl LockEntry {
     const fn new() -> Self {
         Self {
             state: AtomicU8::new(State::None as u8),

@@ -23,7 +23,7 @@ const DEPTH: usize = 4;
 
 /// What a path is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place<'a> {
+pub enum PathKind<'a> {
     /// Nothing of ours.
     Elsewhere,
     /// A lock directory itself.
@@ -46,15 +46,15 @@ pub struct Lock<'a> {
 /// Classifies an absolute path. Empty and `.` components do not count; a path with `..` in it is
 /// never ours, because where it leads depends on links.
 #[must_use]
-pub fn classify(path: &[u8]) -> Place<'_> {
+pub fn classify(path: &[u8]) -> PathKind<'_> {
     // Nearly all paths end otherwise, and are looked at no further.
     let parts = path.rsplit(|byte| *byte == b'/').filter(|it| !matches!(*it, b"" | b"."));
     if !parts.take(2).any(|part| matches!(part, b"lock" | b"locks")) {
-        return Place::Elsewhere;
+        return PathKind::Elsewhere;
     }
     let whole = Path::new(OsStr::from_bytes(path));
     if is_lock_directory(whole) {
-        return Place::Directory;
+        return PathKind::Directory;
     }
     // A slash at the end asks for a directory.
     let ends_in_slash = path.ends_with(b"/") || path.ends_with(b"/.");
@@ -62,7 +62,7 @@ pub fn classify(path: &[u8]) -> Place<'_> {
         (Some(directory), Some(name)) if is_lock_directory(directory) && !ends_in_slash => {
             named(name.as_bytes())
         }
-        _ => Place::Elsewhere,
+        _ => PathKind::Elsewhere,
     }
 }
 
@@ -72,15 +72,15 @@ fn is_lock_directory(path: &Path) -> bool {
 }
 
 /// The same of a file name whose directory is known to be a lock directory.
-fn named(name: &[u8]) -> Place<'_> {
+fn named(name: &[u8]) -> PathKind<'_> {
     if name.len() > NAME_BYTES {
-        return Place::Elsewhere;
+        return PathKind::Elsewhere;
     }
     match name.strip_prefix(BEGINNING.as_bytes()) {
         Some(device) if !device.is_empty() && !is_on_the_way(device) => {
-            Place::Lock(Lock { file: name, device })
+            PathKind::Lock(Lock { file: name, device })
         }
-        _ => Place::Temporary(name),
+        _ => PathKind::Temporary(name),
     }
 }
 
@@ -124,10 +124,10 @@ pub fn devices(name: &[u8]) -> impl Iterator<Item = Vec<u8>> + '_ {
 pub fn check(path: &[u8]) {
     let has = |part: &[u8]| path.split(|byte| *byte == b'/').any(|it| it == part);
     match classify(path) {
-        Place::Elsewhere => {}
-        Place::Directory => assert!(has(b"lock") || has(b"locks")),
-        Place::Temporary(name) => assert!(has(name) && name.len() <= NAME_BYTES),
-        Place::Lock(lock) => {
+        PathKind::Elsewhere => {}
+        PathKind::Directory => assert!(has(b"lock") || has(b"locks")),
+        PathKind::Temporary(name) => assert!(has(name) && name.len() <= NAME_BYTES),
+        PathKind::Lock(lock) => {
             assert!(has(lock.file) && lock.file.ends_with(lock.device) && !lock.device.is_empty());
             let tried = devices(lock.device).inspect(|it| assert_eq!(it.len(), lock.device.len()));
             assert!(tried.count() <= 1 + 2 * DEPTH);
@@ -170,10 +170,10 @@ mod tests {
     fn shown(path: &[u8]) -> String {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         match classify(path) {
-            Place::Elsewhere => "-".to_owned(),
-            Place::Directory => "directory".to_owned(),
-            Place::Lock(lock) => format!("lock {} {}", text(lock.file), text(lock.device)),
-            Place::Temporary(name) => format!("temporary {}", text(name)),
+            PathKind::Elsewhere => "-".to_owned(),
+            PathKind::Directory => "directory".to_owned(),
+            PathKind::Lock(lock) => format!("lock {} {}", text(lock.file), text(lock.device)),
+            PathKind::Temporary(name) => format!("temporary {}", text(name)),
         }
     }
 
@@ -220,7 +220,7 @@ mod tests {
     fn names_are_bounded(#[case] length: usize, #[case] is_elsewhere: bool) {
         let path = [b"/run/lock/".as_slice(), &LONGEST, b"x"].concat();
         let path = &path[..b"/run/lock/".len() + length];
-        assert_eq!(classify(path) == Place::Elsewhere, is_elsewhere);
+        assert_eq!(classify(path) == PathKind::Elsewhere, is_elsewhere);
     }
 
     #[rstest]
@@ -313,17 +313,17 @@ mod tests {
                 Dialect::lock_directories().any(|directory| it == Some(Path::new(directory)))
             };
             match classify(&text) {
-                Place::Elsewhere => {
+                PathKind::Elsewhere => {
                     let climbs = parts.contains(&&b".."[..]);
                     let asks_for_directory = matches!(parts.last(), Some(&b"" | &b"."));
                     prop_assert!(climbs || !within(Some(path)) && (asks_for_directory || !within(path.parent())));
                 }
-                Place::Directory => prop_assert!(within(Some(path))),
-                Place::Lock(lock) => {
+                PathKind::Directory => prop_assert!(within(Some(path))),
+                PathKind::Lock(lock) => {
                     prop_assert!(within(path.parent()));
                     prop_assert_eq!(path.file_name().map(OsStrExt::as_bytes), Some(lock.file));
                 }
-                Place::Temporary(name) => {
+                PathKind::Temporary(name) => {
                     prop_assert!(within(path.parent()));
                     prop_assert_eq!(path.file_name().map(OsStrExt::as_bytes), Some(name));
                 }

@@ -58,7 +58,7 @@ enum OpenerState {
 
 /// A process that is to be examined.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::serve) struct Question {
+pub(in crate::serve) struct Examination {
     pub(in crate::serve) port: String,
     pub(in crate::serve) who: ProcessIdentity,
     /// What it did; none if it is to have the lock, should it still have the port open.
@@ -181,18 +181,18 @@ impl Openers {
     }
 
     /// The process to examine now: the one that has waited longest.
-    pub(super) fn next(&self, now: Instant) -> Option<Question> {
+    pub(super) fn next(&self, now: Instant) -> Option<Examination> {
         let due = self.all.iter().filter_map(|((port, _), it)| Some((it.moment()?, port, it)));
         let (_, port, opener) =
             due.filter(|(moment, ..)| *moment <= now).min_by_key(|(moment, ..)| *moment)?;
         let reported = opener.reported.map(|(_, deed)| deed);
-        Some(Question { port: port.clone(), who: opener.who.clone(), reported })
+        Some(Examination { port: port.clone(), who: opener.who.clone(), reported })
     }
 
     /// A process was examined: whether it has the port open by this node; none if that is unknown.
     pub(super) fn answered(
         &mut self,
-        Question { port, who, reported }: &Question,
+        Examination { port, who, reported }: &Examination,
         node: Option<Node>,
         is_open: Option<bool>,
         now: Instant,
@@ -338,9 +338,9 @@ mod tests {
 
     /// The process to examine now has the port open, or not, or that cannot be seen.
     fn examine(openers: &mut Openers, is_open: Option<bool>, now: Instant) -> Option<Pid> {
-        let question = openers.next(now)?;
-        openers.answered(&question, Some(node()), is_open, now);
-        Some(question.who.pid)
+        let examination = openers.next(now)?;
+        openers.answered(&examination, Some(node()), is_open, now);
+        Some(examination.who.pid)
     }
 
     fn wish(number: i64) -> Option<Wish> {

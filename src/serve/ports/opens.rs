@@ -27,7 +27,7 @@ use ttylock::{
 };
 
 use super::events::{self, Deed, Handle, PortEvent};
-use super::openers::{Openers, Question, Wish};
+use super::openers::{Examination, Openers, Wish};
 use crate::limits::WATCHED_PORTS;
 use crate::log::{Log, Severity};
 use crate::serve::queue::CHECK_EVERY;
@@ -140,9 +140,10 @@ impl Work for OpensWork {
             self.shared.openers().saw(&port, &who, deed, now);
         }
         report(&mut self.log, self.watch.refresh(now));
-        let question = (self.rests_until <= now).then(|| self.shared.openers().next(now)).flatten();
-        if let Some(question) = question {
-            self.examine(&question, now);
+        let examination =
+            (self.rests_until <= now).then(|| self.shared.openers().next(now)).flatten();
+        if let Some(examination) = examination {
+            self.examine(&examination, now);
         }
         let (openers, now) = (self.shared.openers(), Instant::now());
         if openers.has_wishes(now) {
@@ -163,15 +164,15 @@ impl OpensWork {
     }
 
     /// Examining processes takes a part of the time.
-    fn examine(&mut self, question: &Question, began: Instant) {
-        let node = self.node(&question.port);
-        let is_open = node.map_or(Ok(None), |node| self.is_open(&question.who, &node));
+    fn examine(&mut self, examination: &Examination, began: Instant) {
+        let node = self.node(&examination.port);
+        let is_open = node.map_or(Ok(None), |node| self.is_open(&examination.who, &node));
         let now = Instant::now();
         let spent = now.saturating_duration_since(began);
         let rest = if is_open.is_err() { CHECK_EVERY } else { rest_after(spent) };
         self.rests_until = now.checked_add(rest).unwrap_or(now);
         if let Ok(is_open) = is_open {
-            self.shared.openers().answered(question, node, is_open, now);
+            self.shared.openers().answered(examination, node, is_open, now);
         }
     }
 

@@ -11,9 +11,9 @@ use nix::sys::socket::{MsgFlags, getsockopt, sockopt};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
-use ttylock::{Node, Numbers as Device};
+use ttylock::{Node, Numbers};
 
-use super::values::{Numbers, PeerFacts};
+use super::values::{PeerFacts, PidNumbers};
 pub(crate) use inquiry::Inquiry;
 pub(crate) use status::{Status, translate};
 
@@ -40,7 +40,7 @@ const ACL_BYTES: usize = 4096;
 /// Whether it is in this group is asked of the socket, and nothing is kept of the list: a process may be in 65,536 groups.
 pub(crate) fn unix_peer(stream: BorrowedFd<'_>, group: Option<u32>) -> PeerFacts {
     let Ok(credentials) = getsockopt(&stream, sockopt::PeerCredentials) else {
-        return PeerFacts { uid: None, gid: None, numbers: Numbers::Unknown, is_member: false };
+        return PeerFacts { uid: None, gid: None, numbers: PidNumbers::Unknown, is_member: false };
     };
     let (uid, gid) = (credentials.uid(), credentials.gid());
     let is_supplementary =
@@ -82,6 +82,6 @@ pub(crate) fn acl(path: &Path, node: &Node) -> Option<Vec<u8>> {
 }
 
 /// The numbers of the null device: 1:3. Source: null(4).
-pub(crate) fn null_device() -> Option<Device> {
-    Some(Device { major: 1, minor: 3 })
+pub(crate) fn null_device() -> Option<Numbers> {
+    Some(Numbers { major: 1, minor: 3 })
 }

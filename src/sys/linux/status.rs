@@ -15,7 +15,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use pidlockfile::Pid;
 use pidlockfile::process::{self, Ids, numbers_in};
 
-use crate::sys::values::{Credentials, Numbers};
+use crate::sys::values::{Credentials, PidNumbers};
 
 /// More than the status of most processes: it is read in one piece.
 const STATUS_BYTES: usize = 4096;
@@ -92,7 +92,7 @@ pub(super) struct Kin {
 
 /// Where a peer with this number counts processes, by a handle of its process. The kernel shows the numbers of a process
 /// with its handle, too (pidfd in proc(5)), and there it does not list 65,536 groups before them.
-pub(super) fn of(peer: i32, process: Option<OwnedFd>) -> Numbers {
+pub(super) fn of(peer: i32, process: Option<OwnedFd>) -> PidNumbers {
     let shown = process.and_then(|process| {
         std::fs::read_to_string(format!("/proc/self/fdinfo/{}", process.as_raw_fd())).ok()
     });
@@ -100,12 +100,12 @@ pub(super) fn of(peer: i32, process: Option<OwnedFd>) -> Numbers {
     let numbers = shown.and_then(|shown| numbers_in(&shown));
     let numbers = numbers.filter(|numbers| numbers.iter().all(|number| *number > 0));
     let (Some(peer), Some(numbers)) = (Pid::new(i64::from(peer)), numbers) else {
-        return Numbers::Unknown;
+        return PidNumbers::Unknown;
     };
     match kin(Pid::this()).map(|own| own.numbers.len()) {
-        Some(own) if numbers.len() == own => Numbers::Ours,
-        Some(own) if numbers.len() > own => Numbers::Own(peer),
-        Some(_) | None => Numbers::Unknown,
+        Some(own) if numbers.len() == own => PidNumbers::Ours,
+        Some(own) if numbers.len() > own => PidNumbers::Own(peer),
+        Some(_) | None => PidNumbers::Unknown,
     }
 }
 
@@ -317,10 +317,10 @@ mod tests {
             Some(rustix::process::pidfd_open(own, rustix::process::PidfdFlags::empty()).unwrap())
         };
         let number = own.as_raw_nonzero().get();
-        assert_eq!(of(number, handle()), Numbers::Ours);
-        assert_eq!(of(0, handle()), Numbers::Unknown);
-        assert_eq!(of(number, None), Numbers::Unknown);
+        assert_eq!(of(number, handle()), PidNumbers::Ours);
+        assert_eq!(of(0, handle()), PidNumbers::Unknown);
+        assert_eq!(of(number, None), PidNumbers::Unknown);
         let file = File::open("/proc/self/stat").unwrap();
-        assert_eq!(of(number, Some(file.into())), Numbers::Unknown);
+        assert_eq!(of(number, Some(file.into())), PidNumbers::Unknown);
     }
 }

@@ -35,7 +35,7 @@ pub(super) struct Device {
 
 /// What the names of devices are looked up in.
 #[derive(Debug)]
-pub(super) struct Names<'a> {
+pub(super) struct NameIndex<'a> {
     dev_dir: &'a Path,
     udev_dir: &'a Path,
     links: Option<Links>,
@@ -43,7 +43,7 @@ pub(super) struct Names<'a> {
     by_id: Vec<(String, String)>,
 }
 
-impl<'a> Names<'a> {
+impl<'a> NameIndex<'a> {
     pub(super) fn new(dev_dir: &'a Path, udev_dir: &'a Path) -> Self {
         let (links, by_id) = (Links::of(dev_dir).ok(), by_id(dev_dir));
         Self { dev_dir, udev_dir, links, by_id }
@@ -410,7 +410,7 @@ mod tests {
         #[case] expected: &[&str],
     ) {
         let dev = dev();
-        let mut names = Names::new(dev.path(), Path::new("/nonexistent"));
+        let mut names = NameIndex::new(dev.path(), Path::new("/nonexistent"));
         let asked = asked.iter().map(|name| DeviceName::parse(name.as_bytes()).unwrap());
         let holders = locks.iter().map(|text| holder(text)).collect();
         let devices = names.group(&asked.collect::<Vec<_>>(), holders).into_iter();
@@ -450,7 +450,7 @@ mod tests {
             lock("ttyUSB9", "LCK..ttyUSB9"),
             lock("ttyUSB0", "LCK..ttyUSB0"),
         ];
-        let mut names = Names::new(dev.path(), Path::new("/nonexistent"));
+        let mut names = NameIndex::new(dev.path(), Path::new("/nonexistent"));
         let shown = names.group(&[], holders).into_iter();
         let shown: Vec<_> = shown.map(|it| (it.name, it.exists, it.holders.len())).collect();
         let expected = [("ttyUSB0", true, 2), ("ttyUSB9", false, 4)];

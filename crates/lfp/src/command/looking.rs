@@ -5,10 +5,10 @@ use std::time::Duration;
 use wrapcmd::{Form, Value};
 
 use super::arguments::{List, Presence, Times, Who};
-use super::devices::{Device, Names, serial_names, sort_by_name, suggestion};
+use super::devices::{Device, NameIndex, serial_names, sort_by_name, suggestion};
 use super::outcome::{Failure, exit};
 use super::output::Output;
-use super::report::{self, Service, Sight, table};
+use super::report::{self, Findings, Service, table};
 use super::row::printable;
 use crate::client::broker::Route;
 use ttylock::{DeviceName, Layout, OutOfSight, follow};
@@ -18,7 +18,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// What was asked.
 #[derive(Clone, Copy, Debug)]
-enum Question<'a> {
+enum Query<'a> {
     /// These devices.
     Named(&'a [DeviceName]),
     /// Every device that somebody holds.
@@ -39,40 +39,35 @@ struct Picture {
 }
 
 pub(super) fn who(asked: &Who, route: &Route, output: &Output) -> Result<u8, Failure> {
-    let question = match asked.devices.as_slice() {
-        [] => Question::Held,
-        devices => Question::Named(devices),
+    let query = match asked.devices.as_slice() {
+        [] => Query::Held,
+        devices => Query::Named(devices),
     };
     if output.form() == Form::Quiet {
-        let held = Picture::take(question, route)?.devices.iter().any(Device::is_held);
+        let held = Picture::take(query, route)?.devices.iter().any(Device::is_held);
         return Ok(if held { exit::DONE } else { exit::BUSY });
     }
-    show(question, asked.times, route, output)
+    show(query, asked.times, route, output)
 }
 
 pub(super) fn list(asked: &List, route: &Route, output: &Output) -> Result<u8, Failure> {
-    let question = if asked.all { Question::All } else { Question::Held };
-    show(question, asked.times, route, output)
+    let query = if asked.all { Query::All } else { Query::Held };
+    show(query, asked.times, route, output)
 }
 
-fn show(
-    question: Question<'_>,
-    times: Times,
-    route: &Route,
-    output: &Output,
-) -> Result<u8, Failure> {
+fn show(query: Query<'_>, times: Times, route: &Route, output: &Output) -> Result<u8, Failure> {
     let mut shown = None;
     loop {
-        let picture = Picture::take(question, route)?;
+        let picture = Picture::take(query, route)?;
         if shown.as_ref() != Some(&picture) {
             if times.watch {
                 output.begin_anew();
             }
-            output.answer(|| picture.text(question), || picture.to_json(question));
-            picture.remarks(question, output);
+            output.answer(|| picture.text(query), || picture.to_json(query));
+            picture.remarks(query, output);
         }
         if !times.watch {
-            return Ok(picture.code(question));
+            return Ok(picture.code(query));
         }
         if !wrapcmd::wait_while_read(LOOK_AGAIN) {
             return Ok(exit::DONE);
@@ -82,36 +77,36 @@ fn show(
 }
 
 impl Picture {
-    fn take(question: Question<'_>, route: &Route) -> Result<Self, Failure> {
+    fn take(query: Query<'_>, route: &Route) -> Result<Self, Failure> {
         let layout = Layout::native();
-        let mut names = Names::new(&layout.dev_dir, &layout.udev_dir);
-        let (asked, searched) = match question {
-            Question::Named(devices) => (devices.to_vec(), devices.iter().map(Some).collect()),
-            Question::Held => (Vec::new(), vec![None]),
-            Question::All => (serial_names(&layout.dev_dir), vec![None]),
+        let mut names = NameIndex::new(&layout.dev_dir, &layout.udev_dir);
+        let (asked, searched) = match query {
+            Query::Named(devices) => (devices.to_vec(), devices.iter().map(Some).collect()),
+            Query::Held => (Vec::new(), vec![None]),
+            Query::All => (serial_names(&layout.dev_dir), vec![None]),
         };
-        let mut sight = Sight::default();
+        let mut findings = Findings::default();
         for device in searched {
-            sight.look(device, route)?;
+            findings.look(device, route)?;
         }
-        let mut devices = names.group(&asked, sight.holders);
-        if !matches!(question, Question::Named(_)) {
+        let mut devices = names.group(&asked, findings.holders);
+        if !matches!(query, Query::Named(_)) {
             sort_by_name(&mut devices);
         }
-        for waiter in sight.waiters {
+        for waiter in findings.waiters {
             let device = devices.iter_mut().find(|it| printable(&it.name) == waiter.device);
             if let Some(device) = device.filter(|device| !device.waiters.contains(&waiter)) {
                 device.waiters.push(waiter);
             }
         }
-        let (is_complete, out_of_sight) = (!sight.is_cut_short, sight.out_of_sight);
-        Ok(Self { devices, service: sight.service, is_complete, out_of_sight })
+        let (is_complete, out_of_sight) = (!findings.is_cut_short, findings.out_of_sight);
+        Ok(Self { devices, service: findings.service, is_complete, out_of_sight })
     }
 
-    fn text(&self, question: Question<'_>) -> String {
-        let (shown, free): (Vec<_>, Vec<_>) = match question {
-            Question::All => (self.devices.iter().collect(), Vec::new()),
-            Question::Named(_) | Question::Held => {
+    fn text(&self, query: Query<'_>) -> String {
+        let (shown, free): (Vec<_>, Vec<_>) = match query {
+            Query::All => (self.devices.iter().collect(), Vec::new()),
+            Query::Named(_) | Query::Held => {
                 self.devices.iter().partition(|device| !device.holders.is_empty())
             }
         };
@@ -125,25 +120,25 @@ impl Picture {
         })
     }
 
-    fn to_json(&self, question: Question<'_>) -> Value {
+    fn to_json(&self, query: Query<'_>) -> Value {
         let mut members = vec![
             ("complete", Value::Bool(self.is_complete && self.out_of_sight.is_nothing())),
             ("service", Value::Bool(self.service == Service::Asked)),
             ("devices", Value::List(self.devices.iter().map(report::device_in_json).collect())),
         ];
-        if let Some(device) = self.misspelt(question).next() {
+        if let Some(device) = self.misspelt(query).next() {
             members.extend(missing(&device.name).members());
         }
         Value::Object(members)
     }
 
     /// What is wrong with the question, or with the service that was asked.
-    fn remarks(&self, question: Question<'_>, output: &Output) {
-        for device in self.misspelt(question) {
+    fn remarks(&self, query: Query<'_>, output: &Output) {
+        for device in self.misspelt(query) {
             output.remark(&missing(&device.name).to_string());
         }
         let is_free = |device: &Device| device.holders.is_empty();
-        if matches!(question, Question::All) && self.devices.iter().any(is_free) {
+        if matches!(query, Query::All) && self.devices.iter().any(is_free) {
             let outside = self.out_of_sight.outside.then_some(OUTSIDE);
             let root = "root sees more: sudo lfp list --all";
             let root = self.out_of_sight.of_other_users.then_some(root);
@@ -166,15 +161,15 @@ impl Picture {
     }
 
     /// Devices that are neither there nor held.
-    fn misspelt(&self, question: Question<'_>) -> impl Iterator<Item = &Device> {
-        let named = matches!(question, Question::Named(_));
+    fn misspelt(&self, query: Query<'_>) -> impl Iterator<Item = &Device> {
+        let named = matches!(query, Query::Named(_));
         self.devices
             .iter()
             .filter(move |device| named && !device.exists && device.holders.is_empty())
     }
 
-    fn code(&self, question: Question<'_>) -> u8 {
-        if self.misspelt(question).next().is_some() { exit::NO_DEVICE } else { exit::DONE }
+    fn code(&self, query: Query<'_>) -> u8 {
+        if self.misspelt(query).next().is_some() { exit::NO_DEVICE } else { exit::DONE }
     }
 }
 

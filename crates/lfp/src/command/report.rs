@@ -23,7 +23,7 @@ const FILES_SHOWN: usize = 2;
 
 /// What was found, and how much of it we could see.
 #[derive(Debug, Default)]
-pub(super) struct Sight {
+pub(super) struct Findings {
     /// Holders, living ones first.
     pub(super) holders: Vec<Holder>,
     /// The waiters in the service's lines.
@@ -46,7 +46,7 @@ pub(super) enum Service {
     Silent,
 }
 
-impl Sight {
+impl Findings {
     /// Looks at one device, or at all.
     ///
     /// # Errors
