@@ -30,7 +30,7 @@ pub(crate) const WHY_HIDDEN: &str =
 
 /// The users of the TCP sockets of this host: they cannot be seen.
 #[derive(Debug, Default)]
-pub struct Inquiry;
+pub(crate) struct Inquiry;
 
 impl Inquiry {
     /// Unknown.
@@ -41,11 +41,11 @@ impl Inquiry {
 
 /// The status of one process, which these systems do not show.
 #[derive(Debug)]
-pub enum Status {}
+pub(crate) enum Status {}
 
 impl Status {
     /// None is shown.
-    pub fn of(_pid: Pid) -> Option<Self> {
+    pub(crate) fn of(_pid: Pid) -> Option<Self> {
         None
     }
 
