@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use pidlockfile::Pid;
 use pidlockfile::process::{ProcessIdentity, real_user};
-use ttylock::{Answer, Backoff, Cause, DeviceName, Node, Outcome, Request, Stop};
+use ttylock::{Answer, Backoff, Cause, DeviceName, Node, Outcome, Request, Stop, command};
 
 use super::ports::Wish;
 use super::service::Service;
@@ -84,6 +84,6 @@ fn log(service: &mut Service, pid: Pid, answer: Answer) {
 /// Whether it is one of those programs, by the name that it goes by; systemd puts a name that is
 /// yet to become the program's in parentheses.
 fn waits(pid: Pid) -> bool {
-    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    WAITING.contains(&name.trim_end().trim_matches(['(', ')']))
+    let name = command(pid).unwrap_or_default();
+    WAITING.contains(&name.trim_matches(['(', ')']))
 }

@@ -49,8 +49,8 @@ pub use lock::backoff::Backoff;
 pub use lock::exclusive::{Closing, Duplicate, NoDuplicate};
 pub use lock::holder_records::Applicant;
 pub use lock::holders::{
-    Holder, OutOfSight, Scheme, Standing, all_openers, has_open, held_by, one_line, opener,
-    openers_of, serial_devices, tell_exclusive,
+    Holder, OutOfSight, Scheme, Standing, all_openers, command, has_open, held_by, one_line,
+    opener, openers_of, serial_devices, tell_exclusive,
 };
 pub use lock::names::is_lock_file;
 pub use lock::out_of_sight::out_of_sight;

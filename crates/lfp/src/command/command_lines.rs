@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use pidlockfile::Pid;
-use ttylock::one_line;
+use ttylock::{command, one_line};
 
 /// The first argument of the child.
 const CHILD: &str = "--command-lines";
@@ -90,11 +90,10 @@ pub(super) fn asked(arguments: &[OsString]) -> Option<Vec<Pid>> {
 pub(super) fn print(pids: &[Pid]) -> io::Result<()> {
     let mut output = io::stdout();
     for pid in pids {
-        let Ok(name) = fs::read(format!("/proc/{pid}/comm")) else { continue };
         let Ok(file) = File::open(format!("/proc/{pid}/cmdline")) else { continue };
         let mut words = Vec::new();
         file.take(BYTES).read_to_end(&mut words)?;
-        writeln!(output, "{pid}\t{}\t{}", one_line(&name), one_line(&words))?;
+        writeln!(output, "{pid}\t{}\t{}", command(*pid).unwrap_or_default(), one_line(&words))?;
         output.flush()?;
     }
     Ok(())

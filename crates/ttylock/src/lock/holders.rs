@@ -173,10 +173,10 @@ pub(super) fn without_lock_files(
     (holders, is_whole && openers.has_ended)
 }
 
-/// The name of a process, as the kernel keeps it (proc(5), `comm`). The command line is not read: where it stands, the
-/// process may have put a page that takes for ever.
+/// The name of a process in printable ASCII, as the kernel keeps it (proc(5), `comm`); `None` without one. The command
+/// line is not read: where it stands, the process may have put a page that takes for ever.
 #[must_use]
-pub(crate) fn command(pid: Pid) -> Option<String> {
+pub fn command(pid: Pid) -> Option<String> {
     let name = fs::read(format!("/proc/{pid}/comm")).ok()?;
     Some(one_line(&name)).filter(|name| !name.is_empty())
 }
