@@ -417,6 +417,10 @@ mod tests {
     #[case("error_max_waiters", "too many are waiting for this key (error_max_waiters)")]
     #[case("ok 1", "not a dflockd answer: ok 1")]
     #[case("free", "not a dflockd answer: free")]
+    #[case(
+        "HTTP/1.1 400 Bad Request",
+        "an HTTP server: name the port of the lock protocol, by default 6388"
+    )]
     #[case("held 01 7 1500 2 -", "not a dflockd answer: held 01 7 1500 2 -")]
     #[case("held 01 x 1500 2 - -", "not a dflockd answer: held 01 x 1500 2 - -")]
     #[case("held 01 7 1500 2 - %2", "not a dflockd answer: held 01 7 1500 2 - %2")]

@@ -193,6 +193,9 @@ impl fmt::Display for ClientError {
             Self::Broken(error) => write!(f, "connection lost: {error}"),
             Self::TimedOut => f.write_str("the server does not answer"),
             Self::Refused(refusal) => write!(f, "{refusal} ({})", refusal.word()),
+            Self::Protocol(line) if line.starts_with("HTTP/") => {
+                f.write_str("an HTTP server: name the port of the lock protocol, by default 6388")
+            }
             Self::Protocol(line) => write!(f, "not a dflockd answer: {line}"),
             Self::EndsWithConnection { after: Duration::ZERO } => {
                 f.write_str("the server releases the lock when this connection closes")

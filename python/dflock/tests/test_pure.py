@@ -88,7 +88,7 @@ class Answers(unittest.TestCase):
     def test_what_a_server_can_do(self) -> None:
         for line, words in (("ok fences lost", {"fences", "lost"}), ("ok", set()), ("error", set())):
             self.assertEqual(_wire.read_hello(line), words)
-        with self.assertRaises(dflock.BadAnswer):
+        with self.assertRaisesRegex(dflock.BadAnswer, "^an HTTP server: .* 6388$"):
             _wire.read_hello("HTTP/1.1 400 Bad Request")
 
     def test_refusals(self) -> None:

@@ -3,6 +3,7 @@
 //! The page may run only the one script of this server. No answer may be stored, framed, or taken for another
 //! type.
 
+use std::borrow::Cow;
 use std::convert::Infallible;
 use std::io;
 use std::sync::Arc;
@@ -35,6 +36,8 @@ pub(super) enum Fault {
     BadRequest,
     /// The same, with what is wrong.
     Invalid(&'static str),
+    /// The same: the query, or the body, has another name than these.
+    UnknownName(&'static [&'static str]),
     Unauthorized,
     NotFound,
     /// The path has these methods.
@@ -58,7 +61,9 @@ impl Fault {
     /// Status and word; the word of the reference, if it has any.
     fn answer(self) -> (StatusCode, &'static str) {
         match self {
-            Self::BadRequest | Self::Invalid(_) => (StatusCode::BAD_REQUEST, "bad_request"),
+            Self::BadRequest | Self::Invalid(_) | Self::UnknownName(_) => {
+                (StatusCode::BAD_REQUEST, "bad_request")
+            }
             Self::Unauthorized => (StatusCode::UNAUTHORIZED, "unauthorized"),
             Self::NotFound => (StatusCode::NOT_FOUND, "not_found"),
             Self::WrongMethod(_) => (StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed"),
@@ -84,9 +89,13 @@ impl Fault {
     }
 
     /// What is wrong, for people, if the word does not say it.
-    const fn detail(self) -> Option<&'static str> {
-        Some(match self {
+    fn detail(self) -> Option<Cow<'static, str>> {
+        Some(Cow::Borrowed(match self {
             Self::Invalid(detail) => detail,
+            Self::UnknownName([]) => "this request has no members",
+            Self::UnknownName(names) => {
+                return Some(format!("unknown name; known are {}", names.join(", ")).into());
+            }
             Self::BadRequest => "the query or a header is not valid",
             Self::NotFound => "no such path; a slash in a key is written %2F",
             Self::BodyRefused => "a body has at most 4096 bytes, and GET has none",
@@ -98,7 +107,7 @@ impl Fault {
             Self::Refused(_) | Self::ClientCanceled | Self::SessionGone => return None,
             Self::MaxSessions | Self::MaxSessionsPerAddress | Self::RateLimited => return None,
             Self::StoreAway => return None,
-        })
+        }))
     }
 }
 
@@ -283,8 +292,10 @@ pub(super) fn holders_body(numbers: &Numbers, roster: &Roster) -> String {
 mod tests {
     use super::*;
 
-    const FAULTS: [Fault; 16] = [
+    const FAULTS: [Fault; 18] = [
         Fault::BadRequest,
+        Fault::UnknownName(&[]),
+        Fault::UnknownName(&["key", "limit"]),
         Fault::Invalid("the body is not a JSON object"),
         Fault::Unauthorized,
         Fault::NotFound,

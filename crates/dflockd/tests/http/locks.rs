@@ -416,9 +416,21 @@ fn a_hold_without_a_session_has_its_name() {
 /// What people read in an answer that refuses, where the word alone says too little.
 #[rstest]
 #[case("/v1/locks/a/b?session=none", "{}", "not_found", "%2F")]
-#[case("/v1/sessions", r#"{"idle_timeout_s":60}"#, "bad_request", "unknown member")]
+#[case("/v1/sessions", r#"{"idle_timeout_s":60}"#, "bad_request", "has no members")]
 #[case("/v1/sessions", "[]", "bad_request", "not a JSON object")]
-#[case("/v1/locks/k?sesion=none", r#"{"acquire_timeout_s":0}"#, "bad_request", "query")]
+#[case(
+    "/v1/locks/k?sesion=none",
+    r#"{"acquire_timeout_s":0}"#,
+    "bad_request",
+    "known are session, shared"
+)]
+#[case(
+    "/v1/locks/k?session=none",
+    r#"{"timeout":0}"#,
+    "bad_request",
+    "known are acquire_timeout_s, lease_ttl_s"
+)]
+#[case("/v1/semaphores/k?session=none", r#"{"n":2}"#, "bad_request", "lease_ttl_s, limit")]
 fn a_refusal_says_what_is_wrong(
     #[case] path: &str,
     #[case] body: &str,

@@ -103,6 +103,8 @@ class BadAnswer(Error):
     """The other end does not speak the protocol."""
 
     def __str__(self) -> str:
+        if str(self.args[0]).startswith("HTTP/"):
+            return "an HTTP server: name the port of the lock protocol, by default 6388"
         shown = str(self.args[0])[:80].encode("unicode_escape").decode("ascii")
         return f"not a dflockd answer: {shown}"
 
