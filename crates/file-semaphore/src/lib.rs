@@ -69,7 +69,6 @@ mod error;
 #[cfg(feature = "async")]
 mod future;
 pub mod limits;
-mod path;
 mod record;
 mod semaphore;
 mod stale;
