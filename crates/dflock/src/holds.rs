@@ -1,4 +1,5 @@
-//! The holds of one session: when they are renewed, when they are given up, and the orders of those who hold them.
+//! The holds of one session: when they are renewed, when they are given up, and the orders of those who hold them. The
+//! times are those of [`Schedule`].
 
 use super::connection::Connection;
 use super::dialogue::Grant;

@@ -191,7 +191,7 @@ impl Site {
                 Place::Changing | Place::Nowhere => return Err(Fault::StoreAway),
             }
         }
-        self.show(found, (head, &body), caller).await
+        self.perform(found, (head, &body), caller).await
     }
 
     /// Checks in this order: host, number of requests, path, method, body, origin, rights.
@@ -225,7 +225,7 @@ impl Site {
         Ok(found)
     }
 
-    async fn show(
+    async fn perform(
         &self,
         found: Found<'_>,
         (head, body): (&Parts, &[u8]),
@@ -248,7 +248,7 @@ impl Site {
             Route::Ready => ready(self.shared.readiness()),
             Route::Stats => reply::stats(&self.shared).await?,
             Route::Holders => self.holders(query, is_draining).await?,
-            Route::Release => self.release(query).await?,
+            Route::Release => self.force_release(query).await?,
             Route::Kick => {
                 let is_known = self.shared.kick_one(request::connection(query)?);
                 is_known.then_some(()).ok_or(Fault::NotFound)?;
@@ -296,7 +296,7 @@ impl Site {
         Ok(reply::whole(StatusCode::OK, JSON, body))
     }
 
-    async fn release(&self, query: Option<&str>) -> Result<Response<ReplyBody>, Fault> {
+    async fn force_release(&self, query: Option<&str>) -> Result<Response<ReplyBody>, Fault> {
         let key = request::key(query)?;
         let name = Key::new(&key).ok_or(Fault::BadRequest)?;
         let released = self.shared.force_release(name).await;
@@ -470,7 +470,7 @@ impl Site {
         let visit = self.visit(&head.headers, is_alone, deed, caller)?;
         let request = request(deed, form, key, body)?;
         let mut poll_peer = |cx: &mut Context<'_>| caller.poll_parting(cx);
-        answer(form, &visit.ask(request, is_draining, &mut poll_peer).await?)
+        answer_as_json(form, &visit.ask(request, is_draining, &mut poll_peer).await?)
     }
 
     /// The connection to the engine by which a request is made.
@@ -521,7 +521,7 @@ impl Site {
                 seen.map_err(Fault::Refused)?
             }
         };
-        let body = show(&self.shared, key, sight.as_ref()).await;
+        let body = key_as_json(&self.shared, key, sight.as_ref()).await;
         self.shared.recorded().await?;
         Ok(reply::whole(StatusCode::OK, JSON, body))
     }
@@ -532,7 +532,7 @@ fn key(name: &[u8]) -> Result<Key<'_>, Fault> {
 }
 
 /// The tag is that of a moment before the lists are read: what changes meanwhile comes with the next watch.
-async fn show(shared: &Shared, key: Key<'_>, sight: Option<&Sight>) -> String {
+async fn key_as_json(shared: &Shared, key: Key<'_>, sight: Option<&Sight>) -> String {
     let mut body = format!("{{\"tag\":\"{:016x}\",", tag_of(sight));
     if let Some(sight) = sight {
         // Writing to a String cannot fail.
@@ -548,10 +548,10 @@ async fn show(shared: &Shared, key: Key<'_>, sight: Option<&Sight>) -> String {
 }
 
 /// The answer of the engine as JSON.
-fn answer(form: Form, answer: &Answer) -> Result<Response<ReplyBody>, Fault> {
+fn answer_as_json(form: Form, answer: &Answer) -> Result<Response<ReplyBody>, Fault> {
     let body = match answer {
-        Answer::Granted(grant) => granted("ok", form, grant),
-        Answer::Acquired(grant) => granted("acquired", form, grant),
+        Answer::Granted(grant) => grant_as_json("ok", form, grant),
+        Answer::Acquired(grant) => grant_as_json("acquired", form, grant),
         Answer::Queued => "{\"status\":\"queued\"}".to_owned(),
         Answer::TimedOut => "{\"status\":\"timeout\"}".to_owned(),
         Answer::Renewed(ttl) => format!("{{\"remaining_s\":{}}}", ttl.span().count()),
@@ -564,7 +564,7 @@ fn answer(form: Form, answer: &Answer) -> Result<Response<ReplyBody>, Fault> {
 }
 
 /// A fence is text, because many readers of JSON round numbers of its size.
-fn granted(status: &str, form: Form, grant: &Grant) -> String {
+fn grant_as_json(status: &str, form: Form, grant: &Grant) -> String {
     let (digits, ttl) = (grant.token.digits(), grant.ttl.span().count());
     let (token, fence) = (String::from_utf8_lossy(&digits), grant.token.fence());
     // To the engine, a semaphore with one slot is a lock.

@@ -141,7 +141,7 @@ impl Engine {
         }
         while let Some(id) = state.conns[conn].renewed.last().or(state.conns[conn].owned.last()) {
             let standing = state.holders[id].standing;
-            match standing.parted(conn, auto, state.caps.disconnect_grace) {
+            match standing.after_end_of(conn, auto, state.caps.disconnect_grace) {
                 Some(standing) => holds::stand(state, id, standing),
                 None => holds::release_of_conn(state, id),
             }

@@ -95,7 +95,7 @@ impl<P: Copy + Eq> Standing<P> {
     }
 
     /// The standing after the end of `who`, its owner or renewer; `None` if the hold is released.
-    pub(super) fn parted(self, who: P, auto: AutoRelease, grace: Seconds) -> Option<Self> {
+    pub(super) fn after_end_of(self, who: P, auto: AutoRelease, grace: Seconds) -> Option<Self> {
         if self.owner != Some(who) {
             return Some(Self { renewer: None, ..self });
         }
@@ -183,7 +183,7 @@ mod tests {
     #[case::renewer_first("AB", 'B', Some("A-"))]
     #[case::renewer_after_the_owner("-B", 'B', Some("--"))]
     fn partings(#[case] before: &str, #[case] who: char, #[case] want: Option<&str>) {
-        let parted = |auto, grace| standing(before).parted(who, auto, grace);
+        let parted = |auto, grace| standing(before).after_end_of(who, auto, grace);
         let want = want.map(standing);
         assert_eq!(parted(AutoRelease::On, Seconds::ZERO), want);
         assert_eq!(parted(AutoRelease::On, GRACE), want.or(Some(IN_GRACE)));
