@@ -442,7 +442,7 @@ fn the_package_is_typed_and_its_wheel_is_valid(#[case] package: &str) {
         pip install --root-user-action ignore --target ../backend 'setuptools>=77' 'packaging>=24.2'
         PYTHONPATH=../backend python3 -c 'from setuptools import build_meta; build_meta.build_sdist(\"..\")'
         python3 -m twine check --strict ../*.whl ../*.tar.gz
-        python3 -m zipfile -l ../*.whl";
+        python3 -m zipfile -l ../*.whl; python3 -m tarfile -l ../*.tar.gz";
     let told = std::process::Command::new("sh")
         .args(["-ec", script])
         .arg(root.join("python").join(package))
@@ -458,6 +458,7 @@ fn the_package_is_typed_and_its_wheel_is_valid(#[case] package: &str) {
         assert!(text.contains(part), "{part}: {text}");
     }
     assert_eq!(text.matches("PASSED").count(), 2, "{text}");
+    assert!(!text.contains("/tests/"), "tests that need the server of the workspace: {text}");
 }
 
 /// While a process is stopped in the gate, nothing is released: that is said, and done the second time. Nobody is told of
