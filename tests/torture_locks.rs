@@ -505,11 +505,12 @@ impl Taker {
             _ => self.door.clone(),
         };
         let mut said = self.let_go(&door);
-        // While a process stands still in the gate, nothing is released.
+        // While a process stands still in the gate, nothing is released, and little on a busy machine: an UNLOCK is refused
+        // after some seconds.
         let begin = Instant::now();
         // A lock that the service outside has taken for a process inside has its number there.
         let may_be_ours = |taker: &Self| taker.is_inside || taker.is_named_now();
-        while said == Some(false) && begin.elapsed() < aside() && may_be_ours(self) {
+        while said == Some(false) && begin.elapsed() < 6 * aside() && may_be_ours(self) {
             std::thread::sleep(Duration::from_micros(self.lots.below(20_000)));
             said = self.let_go(&door);
         }
