@@ -171,13 +171,15 @@ enum Comer {
     RemoveLast,
     /// The third process writes its number into the file of the first name, as Taylor's cu does with a stale lock.
     Overwrite,
+    /// The same only if the lock is stale. It has the lock then: it looks again a while later, when this is over.
+    TakeStale,
     /// The first name becomes that of another port.
     Rename,
     /// A link of the port leads to another one from now on, which the third process has locked.
     MoveLink,
 }
 
-const COMERS: [Comer; 18] = [
+const COMERS: [Comer; 19] = [
     Comer::Nobody,
     Comer::LockT,
     Comer::UnlockG,
@@ -194,6 +196,7 @@ const COMERS: [Comer; 18] = [
     Comer::RemoveFirst,
     Comer::RemoveLast,
     Comer::Overwrite,
+    Comer::TakeStale,
     Comer::Rename,
     Comer::MoveLink,
 ];
@@ -494,10 +497,14 @@ impl Machine {
             }
             Comer::RemoveFirst => drop(fs::remove_file(self.file(PORT))),
             Comer::RemoveLast => drop(fs::remove_file(self.file("scale"))),
-            Comer::Overwrite => {
-                if let Ok(mut file) = fs::OpenOptions::new().write(true).open(self.file(PORT)) {
-                    file.write_all(format!("{third:>10}\n").as_bytes()).unwrap();
+            Comer::Overwrite => self.overwrite(third),
+            Comer::TakeStale => {
+                let is_stale = self.owners_of(PORT).is_some_and(|holder| !lives(pid(holder)));
+                if is_stale {
+                    self.overwrite(third);
                 }
+                let said = if is_stale { Outcome::Done } else { Outcome::Busy };
+                return vec![Did::Lock(Who::Third, Some(said))];
             }
             Comer::Rename => drop(fs::rename(self.file(PORT), self.file(OTHER_PORT))),
             Comer::MoveLink => {
@@ -506,6 +513,12 @@ impl Machine {
             }
         }
         vec![Did::Clear]
+    }
+
+    fn overwrite(&self, number: u32) {
+        if let Ok(mut file) = fs::OpenOptions::new().write(true).open(self.file(PORT)) {
+            file.write_all(format!("{number:>10}\n").as_bytes()).unwrap();
+        }
     }
 
     /// The answer to a LOCK from another pid namespace.
@@ -729,6 +742,10 @@ impl Machine {
         let (mut owners, locks) = (self.owners(), self.locks());
         let number = owners.len();
         owners.dedup();
+        if self.owners_of(PORT) == Some(self.number(Who::Third)) {
+            // A program that takes a stale lock by one name leaves the other names as they were.
+            owners.retain(|owner| lives(pid(*owner)));
+        }
         if owners.len() > 1 {
             return Err(format!("of several: {locks:?} {owners:?}"));
         }
@@ -837,7 +854,7 @@ fn at_every_call_one_holder_and_nothing_left() {
             let mut lots = Lots(number);
             cases = (0..number).map(|_| cases[lots.index(cases.len())]).collect();
         }
-        words => cases.retain(|case| case.words() == words),
+        words => cases.retain(|case| case.words().starts_with(words)),
     }
     assert!(!cases.is_empty(), "no such case: {wanted}");
     let (begin, mut ran) = (Instant::now(), 0);

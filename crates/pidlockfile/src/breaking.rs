@@ -17,7 +17,6 @@ use crate::forced;
 use crate::found::{Found, Judged};
 use crate::gate::{Entry, Occupant};
 use crate::name::Name;
-use crate::status::Status;
 use crate::sys;
 
 /// How often letting go is tried while another process is at the file, and the pause between.
@@ -119,12 +118,17 @@ impl Directory {
     /// that leads to another file is left alone. But if the file has a further name meanwhile, it may have been moved aside
     /// for a moment, and the answer is [`Attempt::Contended`]. Tells which names went.
     ///
+    /// With `prefix`, the start of a private name, for a lock whose process has ended: a program that keeps no rules may write
+    /// its own number into such a file until the name is gone. So each name leads to the file under a private one, and that
+    /// is looked at once more, and gets its name back if it has changed.
+    ///
     /// # Errors
     /// As [`Directory::try_release`]. If a name cannot be removed, those before it are.
     pub fn try_release_each(
         &self,
         names: &[Name],
         judged: &mut Judged,
+        prefix: Option<&OsStr>,
     ) -> Result<Attempt<Vec<Name>>, Error> {
         let Some(first) = names.first() else { return Ok(Attempt::Changed) };
         match self.hold(first, judged)? {
@@ -144,15 +148,20 @@ impl Directory {
             return Ok(Attempt::Changed);
         }
         let mut gone = Vec::with_capacity(leading.len());
+        let claim = prefix.map(|prefix| NewFile::new(&[], prefix));
         for name in leading {
-            match unlink_judged(self, name) {
+            let removed = match &claim {
+                Some(claim) => Exchange { directory: self, name, judged, claim }.remove(),
+                None => unlink_judged(self, name),
+            };
+            match removed {
                 Ok(Attempt::Done(())) => gone.push(name.clone()),
                 Ok(Attempt::Changed | Attempt::Contended) => {}
                 Err(error) if gone.is_empty() => return Err(error),
                 Err(_) => break,
             }
         }
-        Ok(Attempt::Done(gone))
+        Ok(if gone.is_empty() { Attempt::Changed } else { Attempt::Done(gone) })
     }
 
     /// Removes a lock that this process published and kept open: the descriptor says exactly
@@ -161,32 +170,12 @@ impl Directory {
     /// # Errors
     /// [`Step::Exclude`], [`Step::Inspect`] or [`Step::Remove`] with the system's reason.
     pub fn withdraw(&self, name: &Name, published: &Published) -> Result<Attempt, Error> {
-        self.withdraw_if(name, published, |_| true)
-    }
-
-    /// The same for a caller that has more to say.
-    ///
-    /// `before` is called with what the system tells of the file when that is found under its name,
-    /// and nobody may break or release it any more: to do what has to be done before it goes. Where
-    /// it says `false`, the file stays, and the answer is [`Attempt::Contended`].
-    ///
-    /// # Errors
-    /// As [`Directory::withdraw`].
-    pub fn withdraw_if(
-        &self,
-        name: &Name,
-        published: &Published,
-        before: impl FnOnce(&Status) -> bool,
-    ) -> Result<Attempt, Error> {
         let lock = sys::try_lock_created(self, name.as_os_str(), &published.file);
         let Some(_lock) = lock.map_err(Error::at(Step::Exclude, name))? else {
             return Ok(Attempt::Contended);
         };
         match sys::inspect(self, name.as_os_str()) {
-            Ok(seen) if seen.identity == published.identity => match before(&seen) {
-                true => unlink_judged(self, name),
-                false => Ok(Attempt::Contended),
-            },
+            Ok(seen) if seen.identity == published.identity => unlink_judged(self, name),
             Ok(_) | Err(Errno::ENOENT) if has_a_name(&published.file) => Ok(Attempt::Contended),
             Ok(_) | Err(Errno::ENOENT) => Ok(Attempt::Changed),
             Err(errno) => Err(Error::new(Step::Inspect, name, errno)),

@@ -63,7 +63,7 @@ pub(crate) struct Exchange<'e> {
     pub(crate) claim: &'e NewFile<'e>,
 }
 
-impl Exchange<'_> {
+impl<'e> Exchange<'e> {
     /// Looks a last time, and lets the draft and the lock change places in one step.
     pub(crate) fn run(self, draft: Draft<'_>) -> Result<Attempt<Published>, Error> {
         self.run_or(draft, |exchange, draft, _| exchange.replace_by_rename(draft))
@@ -164,22 +164,44 @@ impl Exchange<'_> {
         sys::rename(self.directory, draft.private.as_os_str(), self.name.as_os_str(), Rename::Over)
     }
 
-    /// Breaking where files cannot be exchanged: away, check, and either give the new lock the
-    /// name or put back what was caught.
-    fn replace_by_rename(self, draft: Draft<'_>) -> Result<Attempt<Published>, Errno> {
+    /// Removes the lock of a process that has ended. A program that does not know our rules may write its own number into
+    /// it until the name is gone, and has the lock then. So what had the name is looked at once more, and keeps it if it
+    /// has changed: however long we stood still.
+    pub(crate) fn remove(self) -> Result<Attempt, Error> {
+        match self.take_out() {
+            Ok(Some(_out)) => Ok(Attempt::Done(())),
+            Ok(None) => Ok(Attempt::Changed),
+            // There is no room for another name.
+            Err(Errno::ENOSPC | Errno::EDQUOT) => unlink_judged(self.directory, self.name),
+            Err(errno) => Err(Error::new(Step::Remove, self.name, errno)),
+        }
+    }
+
+    /// Moves the judged lock from its name to a private one, which goes with the value. `None` if something else came out,
+    /// which has the name again.
+    fn take_out(self) -> Result<Option<PrivateName<'e>>, Errno> {
         let mut out = PrivateName::fresh(self.directory, self.claim.prefix)?;
         match sys::rename(self.directory, self.name.as_os_str(), out.as_os_str(), Rename::Over) {
             Ok(()) => {}
             // The answer got lost, the deed was done.
             Err(_) if out.leads_to().is_ok_and(|there| there.is_some()) => {}
-            Err(Errno::ENOENT) => return Ok(Attempt::Changed),
+            Err(Errno::ENOENT) => return Ok(None),
             Err(errno) => return Err(errno),
         }
         match self.has_caught(&out) {
-            Ok(true) => out.keep_clean(),
-            Ok(false) => return self.put_back(&mut out).map(|()| Attempt::Changed),
-            Err(errno) => return self.put_back(&mut out).and(Err(errno)),
+            Ok(true) => {
+                out.keep_clean();
+                Ok(Some(out))
+            }
+            Ok(false) => self.put_back(&mut out).map(|()| None),
+            Err(errno) => self.put_back(&mut out).and(Err(errno)),
         }
+    }
+
+    /// Breaking where files cannot be exchanged: away, check, and either give the new lock the
+    /// name or put back what was caught.
+    fn replace_by_rename(self, draft: Draft<'_>) -> Result<Attempt<Published>, Errno> {
+        let Some(mut out) = self.take_out()? else { return Ok(Attempt::Changed) };
         match draft.publish(self.name, self.claim) {
             Ok(published) => Ok(published.map_or(Attempt::Changed, Attempt::Done)),
             Err(errno) => self.put_back(&mut out).and(Err(errno)),

@@ -12,7 +12,7 @@ use crate::draft::{Draft, Durability, NewFile, PrivateName, Published};
 use crate::errno::Errno;
 use crate::error::{Error, Step};
 use crate::exchange::{Attempt, Exchange, TRIES_TO_EXCHANGE_BACK};
-use crate::found::Judged;
+use crate::found::{Found, Judged};
 use crate::name::Name;
 use crate::process::{Pid, lives};
 use crate::{sys, temporary};
@@ -60,7 +60,7 @@ pub(crate) fn release(
         return Ok(Attempt::Changed);
     }
     match (Exchange { directory, name, judged, claim: &claim }).run(draft)? {
-        Attempt::Done(held) => remove_stand_in(directory, name, &held),
+        Attempt::Done(held) => remove_stand_in(directory, name, &claim, &held),
         Attempt::Changed | Attempt::Contended => Ok(Attempt::Changed),
     }
 }
@@ -90,13 +90,27 @@ fn others_release(
     }))
 }
 
-/// The last step of a release past a `flock(2)`: only the stand-in goes. While a breaker has it
-/// aside, it is about to put it back.
-fn remove_stand_in(directory: &Directory, name: &Name, held: &Published) -> Result<Attempt, Error> {
+/// The last step of a release past a `flock(2)`: only the stand-in goes, and not if a program has written its own number into
+/// it. While a breaker has it aside, it is about to put it back.
+fn remove_stand_in(
+    directory: &Directory,
+    name: &Name,
+    claim: &NewFile<'_>,
+    held: &Published,
+) -> Result<Attempt, Error> {
     for _ in 0..TRIES_TO_EXCHANGE_BACK {
-        match directory.withdraw(name, held)? {
-            Attempt::Done(()) | Attempt::Changed => return Ok(Attempt::Done(())),
-            Attempt::Contended => {}
+        match directory.read(name, claim.content.len().saturating_add(1))? {
+            Found::File(there) if there.identity() == held.identity => {
+                if there.content() != claim.content {
+                    return Ok(Attempt::Done(()));
+                }
+                match (Exchange { directory, name, judged: &there, claim }).remove()? {
+                    Attempt::Done(()) => return Ok(Attempt::Done(())),
+                    Attempt::Changed | Attempt::Contended => {}
+                }
+            }
+            Found::File(_) | Found::Nothing | Found::Obstacle(_) if held.has_a_name() => {}
+            Found::File(_) | Found::Nothing | Found::Obstacle(_) => return Ok(Attempt::Done(())),
         }
     }
     Ok(Attempt::Changed)

@@ -122,7 +122,9 @@ pub fn handle(pid: Pid) -> io::Result<std::os::fd::OwnedFd> {
     Ok(pidfd_open(process, PidfdFlags::empty())?)
 }
 
-fn is_nobodys(pid: Pid) -> bool {
+/// Whether no process has this number here, as most programs ask: one that has ended has it until its parent waits for it.
+#[must_use]
+pub fn is_nobodys(pid: Pid) -> bool {
     kill(nix::unistd::Pid::from_raw(pid.as_raw()), None) == Err(Errno::ESRCH)
 }
 

@@ -2,6 +2,7 @@
 //! they are neither followed nor removed. If they are planted while the name is read, reading ends, and its result is
 //! what was there at one moment.
 
+use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
@@ -10,10 +11,11 @@ use std::time::{Duration, SystemTime};
 use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 use nix::unistd::mkfifo;
 use rstest::rstest;
+use rustix::fs::{FlockOperation, flock};
 
 use super::faults::{Fault, call, under};
 use super::schedule::{Beyond, Orders, Schedule};
-use super::{claim, judge, name};
+use super::{EVERYTHING, NO_RENAME_FLAGS, Unknown, claim, judge, name};
 use crate::{Attempt, Directory, Found, Obstacle};
 
 #[derive(Clone, Copy, Debug)]
@@ -154,4 +156,61 @@ fn a_name_swapped_at_any_moment_is_read_as_one_or_the_other(
     }
     let both = answers[0] > 0 && (answers[1] > 0 || matches!(planted, Planted::Nothing));
     assert!(both, "{planted:?}: {answers:?}");
+}
+
+/// A program that keeps no rules writes its own number into a stale lock, as UUCP does, at any moment of its removal. If it
+/// finds one under the name, the lock is its own from then on. The other process may stand still there for as long as it
+/// takes this program to be sure.
+#[rstest]
+fn a_stale_lock_that_is_taken_over_in_place_stays(
+    #[values(EVERYTHING, NO_RENAME_FLAGS)] unknown: Unknown,
+    #[values(false, true)] is_held: bool,
+) {
+    let mut orders = Orders::new(1);
+    let mut answers = [0, 0];
+    while let Some(script) = orders.next() {
+        let scratch = tempfile::tempdir().unwrap();
+        let at = scratch.path().join("lock");
+        std::fs::write(&at, "old").unwrap();
+        let stranger = std::fs::File::open(&at).unwrap();
+        if is_held {
+            flock(&stranger, FlockOperation::NonBlockingLockExclusive).unwrap();
+        }
+        let directory = Directory::open(scratch.path()).unwrap();
+        let mut judged = judge(&directory).unwrap().unwrap();
+        let (look, is_private) = (Box::new(|| {}), Box::new(|_, _: &str, _: &str| false));
+        let schedule = Schedule::new(2, script.clone(), Beyond::Same, look, is_private);
+        let has_written = std::thread::scope(|scope| {
+            let turn = schedule.turn(1);
+            let remove = || match is_held {
+                true => directory.release(&name(), judged, "t").map(|_| ()),
+                false => {
+                    let prefix = Some("t".as_ref());
+                    directory.try_release_each(&[name()], &mut judged, prefix).map(|_| ())
+                }
+            };
+            scope.spawn(move || {
+                under(Fault::None, unknown, Some(turn.clone()), remove).result.unwrap();
+                turn.finish();
+            });
+            let turn = schedule.turn(0);
+            let at = &at;
+            let writer = scope.spawn(move || {
+                let write = || {
+                    let file = std::fs::OpenOptions::new().write(true).open(at);
+                    Ok(file.is_ok_and(|mut file| file.write_all(b"new").is_ok()))
+                };
+                let written =
+                    under(Fault::None, &[], Some(turn.clone()), || call("foreign", write));
+                turn.finish();
+                written.result.unwrap()
+            });
+            writer.join().unwrap()
+        });
+        let expected = has_written.then(|| "new".to_owned());
+        assert_eq!(std::fs::read_to_string(&at).ok(), expected, "{:?}", schedule.story().1);
+        answers[usize::from(has_written)] += 1;
+        orders.learn(&script, &schedule.story().0);
+    }
+    assert!(answers[0] > 0 && answers[1] > 3, "{answers:?}");
 }

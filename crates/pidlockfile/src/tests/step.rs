@@ -57,6 +57,7 @@ enum Deed {
     ReplaceAlone,
     Release,
     TryRelease,
+    Remove,
     Withdraw,
 }
 
@@ -126,6 +127,11 @@ fn attempt(directory: &Directory, deed: Deed, old: Option<Published>) -> Result<
         }
         Deed::Release => directory.release(&name(), judged, "t")? == Attempt::Done(()),
         Deed::TryRelease => directory.try_release(&name(), judged)? == Attempt::Done(()),
+        Deed::Remove => {
+            let (mut judged, prefix) = (judged, Some("t".as_ref()));
+            let gone = directory.try_release_each(&[name()], &mut judged, prefix)?;
+            matches!(gone, Attempt::Done(_))
+        }
         Deed::Publish | Deed::PublishLinked | Deed::PublishLast | Deed::Withdraw => {
             unreachable!("done above")
         }
@@ -205,6 +211,7 @@ fn every_failing_call_leaves_the_old_lock_or_the_new_one_whole(
         Deed::ReplaceAlone,
         Deed::Release,
         Deed::TryRelease,
+        Deed::Remove,
         Deed::Withdraw
     )]
     deed: Deed,
@@ -268,6 +275,7 @@ fn dying_before_any_call_leaves_a_lock_that_others_can_take(
         Deed::ReplaceAlone,
         Deed::Release,
         Deed::TryRelease,
+        Deed::Remove,
         Deed::Withdraw
     )]
     deed: Deed,

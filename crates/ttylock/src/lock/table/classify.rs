@@ -1,5 +1,6 @@
 //! Classifies a lock file for a request, and removes a stale one.
 
+use std::ffi::OsStr;
 use std::fmt::{self, Display};
 use std::fs::File;
 use std::time::{Duration, SystemTime};
@@ -24,6 +25,28 @@ const UNMAPPED_UID: u32 = 65_534;
 
 /// What a lock file means for the caller: why it keeps others out; or that it is stale, and why. `None` if there is none.
 pub(super) type Classification = Result<Option<(Lock, Stale)>, Busy>;
+
+/// How the names of a lock go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Removal {
+    /// Its process has ended. A program that keeps no rules may write its own number into the file until the name is gone.
+    OfStale,
+    /// Of a living process, which lets it go.
+    OfOwn,
+    /// The same, also if another process holds it by `flock(2)`.
+    ByForce,
+}
+
+impl Removal {
+    /// By its owner, if it is one's own: a process of this number.
+    pub(super) fn by(owner: Option<Pid>, is_forced: bool) -> Self {
+        match owner.is_some_and(|pid| !process::is_nobodys(pid)) {
+            true if is_forced => Self::ByForce,
+            true => Self::OfOwn,
+            false => Self::OfStale,
+        }
+    }
+}
 
 /// Why a lock is void.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,7 +96,7 @@ impl State {
 
     /// Removes a stale lock whose place we do not take. A lock that may not be removed counts as removed.
     pub(super) fn remove(&mut self, file: LockFile<'_>, lock: Lock, stale: Stale) -> Attempt {
-        match self.take_away(file, lock, false) {
+        match self.take_away(file, lock) {
             Ok(Attempt::Done(())) => {
                 self.say(Weight::Notice, format!("removed {file}: {stale}"));
                 Attempt::Done(())
@@ -91,10 +114,9 @@ impl State {
         &mut self,
         file: LockFile<'_>,
         lock: Lock,
-        by_force: bool,
     ) -> Result<Attempt, pidlockfile::Error> {
         let name = std::slice::from_ref(file.name);
-        Ok(self.take_each_away(file, name, lock, by_force)?.map(|_| ()))
+        Ok(self.take_each_away(file, name, lock, Removal::OfStale)?.map(|_| ()))
     }
 
     /// Removes these names of a file that is ours to remove, in this order. By force, also if another process holds it by
@@ -105,23 +127,26 @@ impl State {
         file: LockFile<'_>,
         names: &[Name],
         lock: Lock,
-        by_force: bool,
+        removal: Removal,
     ) -> Result<Attempt<Vec<Name>>, pidlockfile::Error> {
         let Lock { mut judged, record } = lock;
         if self.enter(file, &mut judged) != Ok(None) {
             return Ok(Attempt::Contended);
         }
-        let removal = match by_force || judged.ignores_flock() {
+        let removed = match removal == Removal::ByForce || judged.ignores_flock() {
             true => force_away(file.place, names, &judged),
-            false => file.place.directory.try_release_each(names, &mut judged),
+            false => {
+                let prefix = (removal == Removal::OfStale).then_some(OsStr::new(TEMPORARY));
+                file.place.directory.try_release_each(names, &mut judged, prefix)
+            }
         };
-        if let (Ok(Attempt::Done(gone)), Some(record)) = (&removal, record) {
+        if let (Ok(Attempt::Done(gone)), Some(record)) = (&removed, record) {
             // The file is open: no other one has its number yet.
             if record.names.iter().all(|name| gone.contains(name)) || !judged.has_a_name() {
                 self.records.forget(&record);
             }
         }
-        removal
+        removed
     }
 
     /// Forgets the lock of a file that was removed or replaced, if it has no other name.

@@ -210,7 +210,7 @@ fn try_remove_stale(
         other => return Ok(other.map(|_| ())),
     };
     let status = lock.judged.status();
-    match state.take_away(file, lock, false).map_err(|error| error.to_string())? {
+    match state.take_away(file, lock).map_err(|error| error.to_string())? {
         Attempt::Done(()) | Attempt::Changed => Ok(Ok(())),
         Attempt::Contended => Ok(Err(state.contended(file.place, Some(status)))),
     }

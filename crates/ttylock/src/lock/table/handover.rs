@@ -11,7 +11,7 @@ use pidlockfile::{Attempt, Directory, Entry, Found, Judged, Name, Passage, Statu
 
 use super::hold::{Busy, Lock};
 use super::passing::{Leads, Mending, Pair};
-use super::state::State;
+use super::state::{State, TEMPORARY};
 use crate::dialects::content::READ_LIMIT;
 use crate::lock::Weight;
 use crate::lock::directories::{LockFile, Place, Role};
@@ -217,7 +217,7 @@ pub(super) fn mend(
             (Mending::Stays, _) | (_, None) => continue,
             (Mending::GoesBack, Some(there)) => directory.exchange_again(name, private, there),
             (Mending::Goes, Some(there)) => directory
-                .try_release_each(std::slice::from_ref(*name), there)
+                .try_release_each(std::slice::from_ref(*name), there, Some(TEMPORARY.as_ref()))
                 .map(|it| it.map(|_| ())),
         };
         match outcome.map_err(|error| error.to_string())? {

@@ -3,7 +3,7 @@
 use pidlockfile::process::lives;
 use pidlockfile::{Attempt, Identity, Name, Pid, Status};
 
-use super::classify::{Classification, Stale};
+use super::classify::{Classification, Removal, Stale};
 use super::daemon::device_of_file;
 use super::hold::{Busy, Lock};
 use super::state::{ATTEMPTS, State};
@@ -231,8 +231,7 @@ fn release_read(
     mut read: Option<Lock>,
     pid: Pid,
 ) -> Option<Released> {
-    let mut all_gone = Vec::new();
-    let mut is_contended = false;
+    let (mut all_gone, mut is_contended) = (Vec::new(), false);
     for _ in 0..ATTEMPTS {
         let lock = read.take().map_or_else(|| handover::read(state, file), |lock| Ok(Some(lock)));
         let lock = match lock {
@@ -268,7 +267,8 @@ fn release_read(
             Some(record) => record.names.iter().rev().cloned().collect(),
             None => vec![file.name.clone()],
         };
-        match state.take_each_away(file, &names, lock, is_contended && is_living()) {
+        let removal = Removal::by(is_own.then_some(pid), is_contended && is_living());
+        match state.take_each_away(file, &names, lock, removal) {
             Ok(Attempt::Done(gone)) => {
                 state.guards.forget(seen.identity, &gone);
                 all_gone.extend(gone);

@@ -350,7 +350,7 @@ fn take_one(
                 broken
             }
             // There is no second link that could change places with it.
-            false => state.take_away(file, lock, false),
+            false => state.take_away(file, lock),
         };
         match broken {
             Ok(Attempt::Done(())) => {
@@ -386,15 +386,17 @@ fn not_taken(state: &mut State, file: LockFile<'_>, error: &Error) -> Stop {
 /// Gives back the files that a failed LOCK has written. It waits for a process in the gate: what is not given back stays
 /// until its process ends or releases it.
 fn give_back(state: &mut State, own: &Place, claimant: &Claimant, taken: &[Taken]) {
-    let begun = Instant::now();
+    let (begun, pid) = (Instant::now(), claimant.who.pid);
     while !taken.is_empty() {
         match own.directory.try_enter() {
             Ok(Entry::Inside(passage)) => {
                 let files = taken.iter().rev();
-                return files.for_each(|file| give_file_back(state, own, file, Some(&passage)));
+                return files
+                    .for_each(|file| give_file_back(state, own, (file, pid), Some(&passage)));
             }
             Ok(Entry::NoGate) => {
-                return taken.iter().rev().for_each(|file| give_file_back(state, own, file, None));
+                let files = taken.iter().rev();
+                return files.for_each(|file| give_file_back(state, own, (file, pid), None));
             }
             Ok(Entry::Occupied(_)) | Err(_) if begun.elapsed() < TO_GIVE_BACK => {
                 #[cfg(test)]
@@ -411,23 +413,34 @@ fn give_back(state: &mut State, own: &Place, claimant: &Claimant, taken: &[Taken
     }
 }
 
-fn give_file_back(state: &mut State, own: &Place, taken: &Taken, passage: Option<&Passage>) {
+fn give_file_back(
+    state: &mut State,
+    own: &Place,
+    (taken, pid): (&Taken, Pid),
+    passage: Option<&Passage>,
+) {
     let Taken { names, published, record } = taken;
+    let content = state.layout.dialect.content.write(pid);
+    let prefix = Some(TEMPORARY.as_ref());
     for name in names.iter().rev() {
-        // A file that was written to since then belongs to the process that wrote it.
-        let as_written = |seen: &Status| seen.modified == published.modified;
-        if let Ok(Attempt::Done(()) | Attempt::Changed) =
-            own.directory.withdraw_if(name, published, as_written)
-        {
-            continue;
-        }
-        // Otherwise our own `flock(2)` would be in the way.
-        published.let_go();
         let Ok(Found::File(mut judged)) = own.file(name).read() else { continue };
-        if judged.identity() != published.identity || judged.modified() != published.modified {
+        let written = (judged.identity(), judged.modified(), judged.content());
+        // A file that was written to since then belongs to the process that wrote it. Some file systems keep whole seconds.
+        if written != (published.identity, published.modified, content.as_slice()) {
             continue;
         }
         passage.into_iter().for_each(|passage| judged.enter_by(passage.clone()));
+        // Otherwise our own `flock(2)` would be in the way.
+        match published.file.try_clone() {
+            Ok(file) => judged.hold_by(Published { file, ..*published }),
+            Err(_) => published.let_go(),
+        }
+        let name_alone = std::slice::from_ref(name);
+        if let Ok(Attempt::Done(_) | Attempt::Changed) =
+            own.directory.try_release_each(name_alone, &mut judged, prefix)
+        {
+            continue;
+        }
         if let Err(error) = own.directory.release(name, judged, TEMPORARY) {
             state.say(Weight::Warning, format!("left {} behind: {error}", own.file(name)));
         }
