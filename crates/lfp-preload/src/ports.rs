@@ -194,9 +194,9 @@ pub(crate) fn left(ports: &[u64]) {
     }
     let devices = devices();
     let is_open = |number: &&u64| devices.iter().any(|(_, it)| it == *number);
-    ports.iter().filter(|number| !is_open(number)).for_each(|number| {
+    for number in ports.iter().filter(|number| !is_open(number)) {
         locks::change(*number, State::Open, State::Closed);
-    });
+    }
     locks::release(patience);
 }
 

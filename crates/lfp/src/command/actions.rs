@@ -7,7 +7,7 @@ use pidlockfile::process::{NoCaller, lives, of_caller};
 use wrapcmd::Value;
 
 use super::arguments::{self, Asked, AskedInTime, Handed, Taken};
-use super::looking::refuse_missing;
+use super::listing::refuse_missing;
 use super::outcome::{Failure, exit};
 use super::output::Output;
 use super::report::{in_the_way, living, openers};

@@ -12,7 +12,7 @@ mod devices;
 #[cfg_attr(not(target_os = "linux"), path = "exclusive_elsewhere.rs")]
 mod exclusive;
 mod executable;
-mod looking;
+mod listing;
 mod outcome;
 mod output;
 mod report;
@@ -99,8 +99,8 @@ fn act(options: Options) -> u8 {
         Action::Ask(asked) => taking::ask(&asked, &route, &output),
         Action::Pass(asked) => actions::pass(&asked, &route, &output),
         Action::Wait(asked) => actions::wait(&asked, &route, &output),
-        Action::Who(asked) => looking::who(&asked, &route, &output),
-        Action::List(asked) => looking::list(&asked, &route, &output),
+        Action::Who(asked) => listing::who(&asked, &route, &output),
+        Action::List(asked) => listing::list(&asked, &route, &output),
         Action::Run(asked) => run::run(&asked, &route, &output),
         Action::Shim(asked) => shim::run(asked, &route, &output),
         Action::Adopt(asked) => shim::adopt(&asked, &output),

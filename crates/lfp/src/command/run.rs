@@ -18,7 +18,7 @@ use wrapcmd::{Beside, Signals, Standby};
 use super::actions::{busy_for, came_of, done_or_why, still_open, surprises};
 use super::arguments::Run;
 use super::exclusive::Exclusion;
-use super::looking::{OUTSIDE, refuse_missing};
+use super::listing::{OUTSIDE, refuse_missing};
 use super::outcome::{Failure, words_of};
 use super::output::{Output, warn};
 use super::row::printable;

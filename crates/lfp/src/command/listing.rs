@@ -13,8 +13,8 @@ use super::row::printable;
 use crate::client::broker::Route;
 use ttylock::{DeviceName, Layout, OutOfSight, follow};
 
-/// How often `--watch` looks again.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// How often `--watch` searches again.
+const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What was asked.
 #[derive(Clone, Copy, Debug)]
@@ -29,7 +29,7 @@ enum Query<'a> {
 
 /// What was found.
 #[derive(Debug, PartialEq, Eq)]
-struct Picture {
+struct Snapshot {
     devices: Vec<Device>,
     service: Service,
     /// Whether the searches came to their ends.
@@ -44,7 +44,7 @@ pub(super) fn who(asked: &Who, route: &Route, output: &Output) -> Result<u8, Fai
         devices => Query::Named(devices),
     };
     if output.form() == Form::Quiet {
-        let held = Picture::take(query, route)?.devices.iter().any(Device::is_held);
+        let held = Snapshot::take(query, route)?.devices.iter().any(Device::is_held);
         return Ok(if held { exit::DONE } else { exit::BUSY });
     }
     show(query, asked.times, route, output)
@@ -58,25 +58,25 @@ pub(super) fn list(asked: &List, route: &Route, output: &Output) -> Result<u8, F
 fn show(query: Query<'_>, times: Times, route: &Route, output: &Output) -> Result<u8, Failure> {
     let mut shown = None;
     loop {
-        let picture = Picture::take(query, route)?;
-        if shown.as_ref() != Some(&picture) {
+        let snapshot = Snapshot::take(query, route)?;
+        if shown.as_ref() != Some(&snapshot) {
             if times.watch {
                 output.begin_anew();
             }
-            output.answer(|| picture.text(query), || picture.to_json(query));
-            picture.remarks(query, output);
+            output.answer(|| snapshot.text(query), || snapshot.to_json(query));
+            snapshot.remarks(query, output);
         }
         if !times.watch {
-            return Ok(picture.code(query));
+            return Ok(snapshot.code(query));
         }
-        if !wrapcmd::wait_while_read(LOOK_AGAIN) {
+        if !wrapcmd::wait_while_read(WATCH_INTERVAL) {
             return Ok(exit::DONE);
         }
-        shown = Some(picture);
+        shown = Some(snapshot);
     }
 }
 
-impl Picture {
+impl Snapshot {
     fn take(query: Query<'_>, route: &Route) -> Result<Self, Failure> {
         let layout = Layout::native();
         let mut names = NameIndex::new(&layout.dev_dir, &layout.udev_dir);
