@@ -77,6 +77,11 @@ fn limit(run: &Run) -> Result<Option<u32>, Failure> {
     if items.iter().any(|item| item.is_empty()) {
         return Err(Failure::Usage("--one-of: an item is empty".to_owned()));
     }
+    // A list of lines, or of words, would be one item.
+    if items.iter().any(|item| item.to_string_lossy().contains(char::is_whitespace)) {
+        let text = "--one-of: an item has a blank or a line end; write commas between items";
+        return Err(Failure::Usage(text.to_owned()));
+    }
     let twice = items.iter().find(|item| items.iter().filter(|other| other == item).count() > 1);
     if let Some(item) = twice {
         let item = item.to_string_lossy();

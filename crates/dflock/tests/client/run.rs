@@ -144,6 +144,8 @@ fn items_that_do_not_fit_the_limit_are_refused(#[case] items: &str, #[case] said
 #[case::twice(&["--one-of", "b1,b2,b1"], "b1 is named twice")]
 #[case::empty(&["--one-of", "b1,,b2"], "an item is empty")]
 #[case::nothing(&["--one-of", ""], "an item is empty")]
+#[case::words(&["--one-of", "b1 b2"], "write commas between items")]
+#[case::lines(&["--one-of", "b1\nb2\n"], "write commas between items")]
 #[case::with_a_limit(&["--one-of", "b1,b2", "--limit", "2"], "cannot be used with")]
 #[case::shared(&["--one-of", "b1,b2", "--shared"], "cannot be used with")]
 #[case::several_keys(&["--one-of", "b1,b2", "--key", "k"], "cannot be used with")]
