@@ -61,7 +61,8 @@ fn refused(Request { device, pid }: &Request, why: Refusal) -> Answer {
 
 /// The users of a process. Where its status is hidden, its owner may be seen nevertheless; also of one that has ended.
 fn users(pid: Pid, status: Option<&Status>) -> Option<Ids> {
-    let seen = || process::users(pid).filter(|_| process::lives(pid));
+    // A process that is gone has no status, which was read already.
+    let seen = || process::lives(pid).then(|| process::users(pid)).flatten();
     status.and_then(Status::users).or_else(seen)
 }
 
