@@ -361,8 +361,9 @@ impl Connection {
     /// Waits until what the output rests on is recorded.
     async fn recorded(&mut self) -> Result<(), End> {
         while let Some(mark) = self.rests_on {
-            let poll =
-                |this: &mut Self, cx: &mut Context<'_>| this.shared.core().recording.poll(mark, cx);
+            let poll = |this: &mut Self, cx: &mut Context<'_>| {
+                this.shared.core().recording.poll_recorded(mark, cx)
+            };
             match self.wait_until(Moment::NEVER, poll).await? {
                 Ok(Ok(())) => self.rests_on = None,
                 Ok(Err(Failed)) => return Err(self.send_away()),

@@ -150,14 +150,14 @@ pub(super) async fn accept(shared: Arc<Shared>, mut listener: Listener) {
 fn begin(shared: &Arc<Shared>, stream: TcpStream, peer: Peer) {
     #[cfg(feature = "etcd")]
     if !shared.has_locks() {
-        tokio::spawn(place(Arc::clone(shared), stream, peer));
+        tokio::spawn(begin_where_locks_are(Arc::clone(shared), stream, peer));
         return;
     }
     begin_here(shared, stream, peer);
 }
 
 #[cfg(feature = "etcd")]
-async fn place(shared: Arc<Shared>, stream: TcpStream, peer: Peer) {
+async fn begin_where_locks_are(shared: Arc<Shared>, stream: TcpStream, peer: Peer) {
     match shared.standby.place().await {
         Place::Link(link) => {
             let _counted = shared.standby.passed.one(&shared.changed);

@@ -217,7 +217,7 @@ impl<'a> Visit<'a> {
 
     async fn recorded(&self, mark: Option<Mark>) -> Result<(), Denied> {
         let Some(mark) = mark else { return Ok(()) };
-        let recorded = poll_fn(|cx| self.shared.core().recording.poll(mark, cx)).await;
+        let recorded = poll_fn(|cx| self.shared.core().recording.poll_recorded(mark, cx)).await;
         recorded.map_err(|Failed| failed(&self.shared.core()))
     }
 

@@ -18,7 +18,7 @@ pub(in crate::server) struct Recording {
     leases: Option<LeaseStart>,
     /// The records of one request; kept to reuse its memory.
     set: Vec<Record>,
-    driver: Option<Waker>,
+    recorder: Option<Waker>,
     /// To be woken when a call of the journal has ended.
     waiting: Vec<Waker>,
     /// Holds that were taken away by force, which is not recorded yet.
@@ -47,7 +47,7 @@ impl Recording {
         if engine.has_changes() {
             engine.take_changes(now, &mut self.set);
             self.commits.note(&mut self.set);
-            self.wake_driver();
+            self.wake_recorder();
         }
     }
 
@@ -55,7 +55,7 @@ impl Recording {
     pub(in crate::server) fn mark(&mut self) -> Option<Mark> {
         // Between two terms nothing is decided, and clients are sent away at once.
         let mark = if self.commits.has_term() { self.commits.mark() } else { None };
-        self.wake_driver();
+        self.wake_recorder();
         mark
     }
 
@@ -68,7 +68,7 @@ impl Recording {
     ///
     /// # Errors
     /// The term is over, so it may be wrong.
-    pub(in crate::server) fn poll(
+    pub(in crate::server) fn poll_recorded(
         &mut self,
         mark: Mark,
         cx: &Context<'_>,
@@ -113,21 +113,21 @@ impl Recording {
     /// The term is to end after the last commit.
     pub(in crate::server) fn close(&mut self) {
         self.is_closing = true;
-        if let Some(driver) = &self.driver {
-            driver.wake_by_ref();
+        if let Some(recorder) = &self.recorder {
+            recorder.wake_by_ref();
         }
     }
 
-    fn wake_driver(&self) {
+    fn wake_recorder(&self) {
         if self.commits.is_due() {
-            if let Some(driver) = &self.driver {
-                driver.wake_by_ref();
+            if let Some(recorder) = &self.recorder {
+                recorder.wake_by_ref();
             }
         }
     }
 
     fn register(&mut self, cx: &Context<'_>) {
-        self.driver = Some(cx.waker().clone());
+        self.recorder = Some(cx.waker().clone());
     }
 }
 

@@ -144,7 +144,7 @@ impl Shared {
             core.recording.mark()
         };
         let Some(mark) = mark else { return Ok(()) };
-        poll_fn(|cx| self.core().recording.poll(mark, cx)).await
+        poll_fn(|cx| self.core().recording.poll_recorded(mark, cx)).await
     }
 
     /// Removes the holds and waits of a connection that has ended.

@@ -72,12 +72,12 @@ async fn accept(
     origin: &Arc<StandbyFacts>,
 ) {
     while let Some(Ok((request, respond))) = link.accept().await {
-        open(shared, request, respond, origin);
+        serve_stream(shared, request, respond, origin);
     }
 }
 
 /// Serves a new stream.
-fn open(
+fn serve_stream(
     shared: &Arc<Shared>,
     request: Request<RecvStream>,
     mut respond: SendResponse<Bytes>,

@@ -307,7 +307,7 @@ impl Standby {
     pub(in crate::server) async fn drain(&self) {
         let place = self.place.borrow().clone();
         if let Place::Link(link) = place {
-            let _ = open(link, DRAINING, &[]).await;
+            let _ = open_stream(link, DRAINING, &[]).await;
         }
     }
 
@@ -321,20 +321,20 @@ impl Standby {
 
 /// A stream to the leader's side of HTTP; `None` if the link is lost.
 pub(crate) async fn open_http(link: Link) -> Option<Transport> {
-    Some(open(link, HTTP, &[]).await.ok()?.into())
+    Some(open_stream(link, HTTP, &[]).await.ok()?.into())
 }
 
 /// Opens a stream.
-async fn open(
+async fn open_stream(
     link: SendRequest<Bytes>,
     path: &str,
     headers: &[(&str, String)],
 ) -> Result<LinkStream, h2::Error> {
-    let (response, sender) = send(link, path, headers).await?;
+    let (response, sender) = send_request(link, path, headers).await?;
     Ok(LinkStream::of_standby(sender, response))
 }
 
-async fn send(
+async fn send_request(
     link: SendRequest<Bytes>,
     path: &str,
     headers: &[(&str, String)],

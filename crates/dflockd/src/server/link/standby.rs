@@ -2,10 +2,9 @@
 
 use super::stream::LinkStream;
 use super::{
-    ADDRESS, CLIENT, COMMAND, HANDSHAKE, KEY, LEADER_SHOWS, RELEASE, SILENCE_OF_LEADER,
-    STANDBY_SHOWS, TOKEN, configure, proof, to_hex, watch_for_silence,
+    ADDRESS, CLIENT, COMMAND, HANDSHAKE, KEY, LEADER_SHOWS, Place, RELEASE, SILENCE_OF_LEADER,
+    STANDBY_SHOWS, TOKEN, configure, open_stream, proof, send_request, to_hex, watch_for_silence,
 };
-use super::{Place, open, send};
 use crate::server::core::Shared;
 use crate::server::transport::{Peer, Transport};
 use h2::client::{Builder, Connection, SendRequest};
@@ -280,7 +279,7 @@ async fn release_one_unknown(shared: &Shared, key: Key<'_>, token: Token) {
             }
             Place::Link(link) => {
                 let headers = [(KEY, to_hex(key.bytes())), (TOKEN, to_hex(&token.bytes()))];
-                if let Ok((response, _sender)) = send(link, RELEASE, &headers).await {
+                if let Ok((response, _sender)) = send_request(link, RELEASE, &headers).await {
                     if response.await.is_ok_and(|answer| answer.status().is_success()) {
                         return;
                     }
@@ -303,7 +302,7 @@ pub(in crate::server) async fn pass(
         Peer::Tcp(address) => vec![(ADDRESS, address.to_string())],
         Peer::Unix => Vec::new(),
     };
-    let Ok(stream) = open(link, CLIENT, &address).await else {
+    let Ok(stream) = open_stream(link, CLIENT, &address).await else {
         return send_away(&mut transport).await;
     };
     tracing::debug!(%peer, "client connected, and is passed on");
