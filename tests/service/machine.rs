@@ -71,7 +71,7 @@ pub(crate) fn numbered<'a>(sandbox: &'a Sandbox, user: &str, numbers: &[u32]) ->
     numbered_by(sandbox, "sleep", user, numbers)
 }
 
-/// As [`numbered`], of a program that sleeps.
+/// As [`numbered`], of a program that sleeps. It is the user's when this returns, and no longer `setpriv`.
 pub(crate) fn numbered_by<'a>(
     sandbox: &'a Sandbox,
     sleep: &str,
@@ -81,8 +81,9 @@ pub(crate) fn numbered_by<'a>(
     let script = "sleep=$1; user=$2; shift 2; for number; do pid=; until [ \"$pid\" = $number ]; do \
                   [ -z \"$pid\" ] || kill -KILL $pid; \
                   echo $((number - 1)) >/proc/sys/kernel/ns_last_pid; \
-                  setpriv --reuid=$user --regid=$user --init-groups $sleep 1000 & pid=$!; \
-                  done; done; echo come; cat";
+                  setpriv --reuid=$user --regid=$user --init-groups $sleep 1000 & pid=$!; done; \
+                  until read -r name </proc/$pid/comm && [ $name != bash ] && [ $name != setpriv ]; \
+                  do :; done; done; echo come; cat";
     let numbers: Vec<String> = numbers.iter().map(u32::to_string).collect();
     let words = [&["-c", script, "sh", sleep, user].map(str::to_owned)[..], &numbers].concat();
     let mut shell = sandbox.command("bash").args(words).spawn();
