@@ -15,10 +15,10 @@ pub const DIRECTORY_BYTES: usize = 16;
 /// The longest name that is looked at, in bytes (`NAME_MAX`).
 const NAME_BYTES: usize = 255;
 
-/// As many characters mkstemp(3) replaces.
+/// The characters of a template that mkstemp(3) replaces.
 const RANDOM_BYTES: usize = 6;
 
-/// As many `_` or `:` of a lock name are tried as `/`: no system nests its devices deeper.
+/// How many `_` or `:` of a lock name may stand for `/`: no system nests its devices deeper.
 const DEPTH: usize = 4;
 
 /// What a path is.

@@ -38,7 +38,7 @@ const NO_LOCK: Errno = Errno::NOLCK;
 /// Far more than a machine has drivers for.
 const DRIVERS_BYTES: usize = 1 << 16;
 
-/// As many descriptors are looked at one by one where they cannot be listed.
+/// The most descriptors that are looked at one by one where they cannot be listed. Those behind them are left out.
 const SCANNED: u64 = 1 << 20;
 
 /// A character device is about to be opened.

@@ -19,7 +19,7 @@ static NUMBER: AtomicU64 = AtomicU64::new(0);
 /// How many names are tried for a temporary.
 const TRIES: u32 = 100;
 
-/// As many characters mkstemp(3) replaces, and with what.
+/// The characters of a template that mkstemp(3) replaces, and the characters that it puts there.
 const RANDOM_BYTES: usize = 6;
 const DIGITS: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
 

@@ -6,7 +6,7 @@ use pidlockfile::process::{Stat, shares_locks_of};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::{Errno, read};
 
-/// As much is read at once.
+/// Bytes that are read at once.
 const PIECE_BYTES: usize = 2048;
 
 /// The whole file, or as much of it as is asked for.

@@ -17,10 +17,10 @@ use ttylock::{command, one_line};
 /// The first argument of the child.
 const CHILD: &str = "--command-lines";
 
-/// Time for all of them.
+/// Time for the command lines of all processes. What comes later is left out.
 const TIME: Duration = Duration::from_secs(1);
 
-/// As many bytes of a command line are read.
+/// The most bytes of a command line that are read.
 const BYTES: u64 = 4096;
 
 /// A process as it describes itself.

@@ -253,7 +253,7 @@ pub(super) fn suggestion(dev_dir: &Path, name: &str) -> Option<String> {
 }
 
 fn nearest(known: impl Iterator<Item = String>, name: &str) -> Option<String> {
-    /// As many letters may be wrong; small letters for capitals are not counted.
+    /// The most letters that may be wrong; small letters for capitals are not counted.
     const WRONG: usize = 2;
     let name = name.to_lowercase();
     known
@@ -263,7 +263,7 @@ fn nearest(known: impl Iterator<Item = String>, name: &str) -> Option<String> {
         .map(|(_, known)| known)
 }
 
-/// As many symbolic links as the kernel follows (path_resolution(7)).
+/// The most symbolic links that are followed: as many as the kernel follows (path_resolution(7)).
 const LINKS_FOLLOWED: usize = 40;
 
 /// Reads a device as it was typed. `NAME` and `DIRECTORY/NAME` are below `/dev`; what begins with

@@ -23,8 +23,8 @@ use nix::unistd::{AccessFlags, access, getgid, getuid};
 
 use crate::sys::{gains_nothing, has_capabilities};
 
-/// As much of a file's beginning is looked at: the kernel looks at no more of a script (`BINPRM_BUF_SIZE`), and the
-/// header of ELF is shorter.
+/// The bytes of a file's beginning that are looked at: the kernel looks at no more of a script (`BINPRM_BUF_SIZE`),
+/// and the header of ELF is shorter.
 const HEAD_BYTES: usize = 256;
 
 /// The length of a program header of 64 bits, which the kernel insists on.
@@ -38,13 +38,13 @@ const PART_BYTES: u64 = 65536;
 const MACHINES: [(&str, u16); 3] =
     [("x86_64", abi::EM_X86_64), ("aarch64", abi::EM_AARCH64), ("riscv64", abi::EM_RISCV)];
 
-/// A script's interpreter may be a script: as often as the kernel follows (execve(2)).
+/// How often the interpreter of a script may be a script again, as for the kernel (execve(2)).
 const SCRIPTS: usize = 5;
 
 /// Where execvp(3) looks without `PATH`.
 const USUAL_PATH: &str = "/bin:/usr/bin";
 
-/// As much of a program is read and searched for the names of lock files.
+/// The most bytes of a program that are read and searched for the names of lock files.
 const SEARCHED_BYTES: u64 = 16 << 20;
 
 /// Why the library cannot be loaded into a program.

@@ -18,7 +18,7 @@ use ttylock::{
     DeviceName, Holder, Layout, OutOfSight, Standing, Survey, Table, openers_of, tell_exclusive,
 };
 
-/// As many lock files of one holder are named in one line for people.
+/// The most lock files of one holder that are named in one line for people.
 const FILES_SHOWN: usize = 2;
 
 /// What was found, and how much of it we could see.

@@ -195,7 +195,7 @@ const PLACE: &str = "/usr/local/bin";
 /// How a wrapper of ours begins.
 const MARK: &str = "#!/bin/sh\n# Made by lfp adopt.";
 
-/// As much of a file is read to see whether it is a wrapper of ours.
+/// The most bytes of a file that are read to see whether it is a wrapper of ours.
 const WRAPPER_BYTES: u64 = 4096;
 
 /// Makes or removes a wrapper.

@@ -54,7 +54,7 @@ pub(super) fn force(asked: &Release, route: &Route, output: &Output) -> Result<u
     Ok(done(&request, remarks, output))
 }
 
-/// A user that may not use force cannot have anybody signalled. The question releases nothing: the process
+/// A user that may not use force cannot have a signal sent to another process. The question releases nothing: the process
 /// that asks has no lock.
 fn ask_for_the_right(broker: &mut Broker, device: &DeviceName) -> Result<(), Failure> {
     let nobodys = Request { device: device.clone(), pid: Pid::this() };
@@ -65,7 +65,7 @@ fn ask_for_the_right(broker: &mut Broker, device: &DeviceName) -> Result<(), Fai
 }
 
 /// Sends a signal to the process that has the lock by the records of those who take locks, and to no
-/// other: anybody may write any number into a lock file of his own. Says why it was not sent.
+/// other: any user may write any number into a lock file. Says why it was not sent.
 fn tell(request: &Request, signal: Signal) -> Option<String> {
     let pid = request.pid;
     let on_record = Table::new(Layout::native()).holder_on_record(&request.device);

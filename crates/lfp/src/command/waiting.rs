@@ -15,7 +15,7 @@ use crate::client::broker::{Broker, Trouble};
 use crate::client::{Client, Error, PATIENCE, whole_seconds};
 use ttylock::{Outcome, Request};
 
-/// How long and how often a service that went away is looked for while we wait for a lock.
+/// How often a service that went away is looked for while we wait for a lock, and the pause between two tries.
 const ABSENCE_PAUSE: Duration = Duration::from_millis(200);
 const ABSENCES: u32 = 50;
 
@@ -23,9 +23,8 @@ const ABSENCES: u32 = 50;
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
-/// The service counts whole seconds and begins a little later than we: so long after the end of
-/// the time its answer is still listened for, and so long it has for each question even where
-/// there is no time at all.
+/// How long the service may take for an answer when the time for waiting is over: it counts whole seconds and
+/// begins a little later than we. It has this time for each question, even if there is no time to wait.
 const GRACE: Duration = Duration::from_millis(100);
 
 /// What became of waiting.

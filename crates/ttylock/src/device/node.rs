@@ -14,7 +14,7 @@ use super::name::DeviceName;
 use crate::limits::LINK_PARTS;
 use crate::sys::{self, Seen};
 
-/// As many symbolic links as the kernel follows (path_resolution(7)).
+/// The most symbolic links that are followed: as many as the kernel follows (path_resolution(7)).
 const LINKS_FOLLOWED: usize = 40;
 
 /// Follows a name below `dev_dir` one component at a time.

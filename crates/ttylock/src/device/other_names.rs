@@ -58,7 +58,7 @@ fn name_in(target: &Path) -> Option<String> {
     DeviceName::parse(name.as_bytes()).ok().map(|name| name.as_str().to_owned())
 }
 
-/// As much of a database entry as is read, in bytes, and as many links as are believed.
+/// The most bytes of a database entry that are read, and the most links of it that are believed.
 const ENTRY_BYTES: u64 = 64 * 1024;
 const LINKS_OF_AN_ENTRY: usize = 16;
 

@@ -147,7 +147,7 @@ fn kind_of_file_system(directory: impl AsFd) -> Option<u64> {
     Some(kind & 0xffff_ffff)
 }
 
-/// So many bytes of entries are read at most, some hundred names: a larger directory is not small. To list more takes as
+/// The most bytes of entries that are read, some hundred names: a larger directory is not small. To list more takes as
 /// long as to ask for the names of a device.
 const LISTING_BYTES: usize = 8192;
 
