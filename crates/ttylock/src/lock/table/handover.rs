@@ -7,6 +7,8 @@
 //! receiver's or the giver's, by the first one. Private names go last, so that no other file gets the number of one of
 //! these before its record is gone.
 
+use nix::fcntl::AtFlags;
+use nix::unistd::linkat;
 use pidlockfile::{Attempt, Directory, Entry, Found, Judged, Name, Passage, Status};
 
 use super::hold::{Busy, Lock};
@@ -203,6 +205,9 @@ pub(super) fn mend(
         pairs.push((name, private, pair));
     }
     let is_over = pairs.first().is_some_and(|(.., pair)| pair.is_over());
+    if !is_over {
+        link_what_was_swept(directory, &mut pairs);
+    }
     let passage = receivers.as_ref().and_then(Judged::passage).cloned();
     for (name, private, pair) in &pairs {
         let mut givers;
@@ -233,6 +238,24 @@ pub(super) fn mend(
         );
     }
     finish(state, own, handover, is_over)
+}
+
+/// Makes the private links to the giver's file again that a service in another pid namespace has taken for those of a killed
+/// process, as long as another name leads to the file. Where it cannot, as with another user's file, the name goes.
+fn link_what_was_swept(directory: &Directory, pairs: &mut [(&Name, Name, Pair)]) {
+    let givers = pairs.iter().find_map(|(name, private, pair)| match (pair.name, pair.private) {
+        (Leads::ToGivers, _) => Some((*name).clone()),
+        (_, Leads::ToGivers) => Some(private.clone()),
+        _ => None,
+    });
+    let Some(givers) = givers else { return };
+    for (_, private, pair) in pairs {
+        let is_swept = *pair == Pair { name: Leads::ToReceivers, private: Leads::Nowhere };
+        let (from, to) = (givers.as_str(), private.as_str());
+        if is_swept && linkat(directory, from, directory, to, AtFlags::empty()).is_ok() {
+            pair.private = Leads::ToGivers;
+        }
+    }
 }
 
 fn read_inside(directory: &Directory, name: &Name, passage: Option<&Passage>) -> Option<Judged> {

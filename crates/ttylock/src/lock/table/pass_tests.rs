@@ -430,3 +430,17 @@ fn a_file_that_a_user_puts_at_a_private_name_gets_no_other(#[values(0, 1, 2)] at
     }
     machine.assert_is_swept();
 }
+
+/// A service in another pid namespace that shares the lock directory alone takes the private links to the giver's file, which
+/// may be old, for drafts of a killed process. The giver keeps all names.
+#[test]
+fn a_giver_keeps_its_names_although_the_private_links_were_swept() {
+    let machine = Machine::killed(Before::Decision);
+    let private = machine.listed("lock").into_iter().filter(|name| name.ends_with(".tmp"));
+    private.for_each(|name| std::fs::remove_file(machine.path("lock").join(name)).unwrap());
+    machine.service().keep_open(0);
+    let giver = machine.pids[0];
+    machine.assert_is_whole(giver);
+    done(machine.service().unlock(&request(giver)));
+    machine.assert_is_swept();
+}
