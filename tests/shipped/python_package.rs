@@ -399,6 +399,17 @@ fn without_a_service_the_lock_files_are_used(#[case] script: &str, #[case] other
     assert!(end.code() == 1 && end.said("/dev/ttyW0") && sandbox.read(LOCK).is_none(), "{end}");
 }
 
+/// Nobody says that there is no service where only the device is missing.
+#[rstest]
+#[ignore = "needs root: tests/run"]
+fn a_device_that_is_away_can_be_locked(#[values(false, true)] is_served: bool) {
+    let sandbox = if is_served { sandbox() } else { sandbox_with_lock_dir("1777") };
+    let _daemon = is_served.then(|| serve(&sandbox));
+    let script = "import lfp_serial\nwith lfp_serial.lock('/dev/ttyW9'): print('held')";
+    let end = python(&sandbox, script).run().expect(0);
+    assert_eq!(end.output(), "held\n", "{end}");
+}
+
 /// A link anywhere leads to its port, as with `lfp`, and tenths of seconds count in a timeout.
 #[test]
 #[ignore = "needs root: tests/run"]

@@ -199,7 +199,8 @@ def _lock_by_command(
     while True:
         left = min(deadline - time.monotonic(), COMMAND_WAIT)
         verb = ["wait", "--timeout", "%.3f" % left] if left > 0 else ["lock"]
-        outcome, holders = _command([*verb, "--pid", str(pid), "/dev/" + name])
+        # As at the service, a device may be away.
+        outcome, holders = _command([*verb, "--absent", "--pid", str(pid), "/dev/" + name])
         if outcome == "timed-out" and left == COMMAND_WAIT and not asker.gave_up:
             continue
         if outcome in ("busy", "timed-out"):
