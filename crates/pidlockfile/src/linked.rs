@@ -183,14 +183,14 @@ impl Linked<'_> {
     ///
     /// # Errors
     /// As [`Directory::replace`]; [`Step::Prepare`] where there are no hard links.
-    pub fn replace(&self, name: &Name, mut judged: Judged) -> Result<Attempt, Error> {
+    pub fn replace(&self, name: &Name, judged: &mut Judged) -> Result<Attempt, Error> {
         let Self { directory, claim, .. } = self;
-        match directory.hold_or_ignore(name, &mut judged)? {
+        match directory.hold_or_ignore(name, judged)? {
             Attempt::Done(()) => {}
             other @ (Attempt::Contended | Attempt::Changed) => return Ok(other),
         }
         let link = self.one_more().map_err(Error::at(Step::Prepare, name))?;
-        let exchange = Exchange { directory, name, judged: &judged, claim };
+        let exchange = Exchange { directory, name, judged, claim };
         // The `flock(2)` stays with the draft's descriptor.
         Ok(exchange.run(link)?.map(|_| ()))
     }
@@ -199,9 +199,9 @@ impl Linked<'_> {
     ///
     /// # Errors
     /// As [`Directory::replace`]. Whatever the outcome, it can get no further name then.
-    pub fn replace_alone(&mut self, name: &Name, mut judged: Judged) -> Result<Attempt, Error> {
+    pub fn replace_alone(&mut self, name: &Name, judged: &mut Judged) -> Result<Attempt, Error> {
         let Self { directory, claim, draft } = self;
-        match directory.hold_or_ignore(name, &mut judged)? {
+        match directory.hold_or_ignore(name, judged)? {
             Attempt::Done(()) => {}
             other @ (Attempt::Contended | Attempt::Changed) => return Ok(other),
         }
@@ -209,7 +209,7 @@ impl Linked<'_> {
         let file = file.map_err(Error::at(Step::Prepare, name))?;
         let alone =
             Draft { private: draft.private.taken(), made: Published { file, ..draft.made } };
-        let exchange = Exchange { directory, name, judged: &judged, claim };
+        let exchange = Exchange { directory, name, judged, claim };
         Ok(exchange.run(alone)?.map(|_| ()))
     }
 
@@ -311,8 +311,8 @@ mod tests {
         let claim = NewFile::new(WORDS.as_bytes(), "t");
         let linked = directory.linked(&claim).unwrap();
         assert_eq!((linked.publish(&free), linked.publish(&taken)), (Ok(true), Ok(false)));
-        let Ok(Found::File(judged)) = directory.read(&stale, 64) else { panic!("it is there") };
-        assert!(matches!(linked.replace(&stale, judged), Ok(Attempt::Done(()))));
+        let Ok(Found::File(mut judged)) = directory.read(&stale, 64) else { panic!("it is there") };
+        assert!(matches!(linked.replace(&stale, &mut judged), Ok(Attempt::Done(()))));
         let published = linked.finish();
         let Status { links, modified, .. } = Status::of_open(&published.file).unwrap();
         assert_eq!((links, modified), (2, published.modified));

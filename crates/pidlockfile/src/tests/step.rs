@@ -109,7 +109,7 @@ fn attempt(directory: &Directory, deed: Deed, old: Option<Published>) -> Result<
         let publication = directory.publish(&name(), &on_disk(NEW))?;
         return Ok(said(publication.is_some()));
     }
-    let Some(judged) = judge(directory)? else { return Ok(Said::NotDone) };
+    let Some(mut judged) = judge(directory)? else { return Ok(Said::NotDone) };
     if judged.content() != OLD.as_bytes() {
         return Ok(Said::NotDone);
     }
@@ -119,11 +119,11 @@ fn attempt(directory: &Directory, deed: Deed, old: Option<Published>) -> Result<
         }
         Deed::ReplaceLinked => {
             let linked = directory.linked(&on_disk(NEW))?;
-            matches!(linked.replace(&name(), judged)?, Attempt::Done(_))
+            matches!(linked.replace(&name(), &mut judged)?, Attempt::Done(_))
         }
         Deed::ReplaceAlone => {
             let mut linked = directory.linked(&on_disk(NEW))?;
-            matches!(linked.replace_alone(&name(), judged)?, Attempt::Done(_))
+            matches!(linked.replace_alone(&name(), &mut judged)?, Attempt::Done(_))
         }
         Deed::Release => directory.release(&name(), judged, "t")? == Attempt::Done(()),
         Deed::TryRelease => directory.try_release(&name(), judged)? == Attempt::Done(()),

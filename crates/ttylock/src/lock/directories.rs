@@ -5,15 +5,16 @@
 use std::collections::BTreeMap;
 use std::ffi::{CStr, OsStr};
 use std::fmt;
+use std::io::ErrorKind;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use nix::fcntl::OFlag;
 use nix::sys::stat::Mode;
-use pidlockfile::{Directory, Found, Gate, Identity, Judged, Name, Status};
-use std::io::ErrorKind;
+use pidlockfile::{Directory, Found, Gate, Identity, Name, Published, Status};
 
 use super::names::{LockNames, is_lock_file};
 use crate::dialects::content::READ_LIMIT;
@@ -74,13 +75,27 @@ impl LockFile<'_> {
     pub(crate) fn read(self) -> Result<Found, pidlockfile::Error> {
         self.place.directory.read(self.name, READ_LIMIT)
     }
+}
 
-    /// Whether its name may still lead to a file that was read, unchanged; if that cannot be found out, it may.
-    pub(crate) fn may_lead_to(self, judged: &Judged) -> bool {
-        match Status::of_name(&self.place.directory, self.name.as_str()) {
-            Ok(seen) => seen.identity == judged.identity() && seen.modified == judged.modified(),
-            Err(error) => error.kind() != ErrorKind::NotFound,
-        }
+/// A lock file, and when it was written, in nanoseconds. The next file may have its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct WrittenFile {
+    pub identity: Identity,
+    pub written: u128,
+}
+
+impl WrittenFile {
+    pub(crate) fn of(seen: &Status) -> Self {
+        Self::written_at(seen.identity, seen.modified)
+    }
+
+    pub(crate) fn published(file: &Published) -> Self {
+        Self::written_at(file.identity, file.modified)
+    }
+
+    pub(crate) fn written_at(identity: Identity, at: SystemTime) -> Self {
+        let written = at.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos());
+        Self { identity, written }
     }
 }
 
@@ -240,10 +255,10 @@ impl Place {
         seen.map_or_else(|error| error.kind() != ErrorKind::NotFound, |_| true)
     }
 
-    /// Whether a name may lead to that file; if that cannot be found out, it may.
-    pub(super) fn may_lead_to(&self, name: &Name, file: Identity) -> bool {
+    /// Whether a name may lead to that file, unchanged; if that cannot be found out, it may.
+    pub(super) fn may_lead_to(&self, name: &Name, file: WrittenFile) -> bool {
         match Status::of_name(&self.directory, name.as_str()) {
-            Ok(seen) => seen.identity == file,
+            Ok(seen) => WrittenFile::of(&seen) == file,
             Err(error) => error.kind() != ErrorKind::NotFound,
         }
     }

@@ -20,7 +20,7 @@ use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, readlinkat};
@@ -29,7 +29,7 @@ use nix::unistd::{UnlinkatFlags, symlinkat, unlinkat};
 use pidlockfile::process::{ClockShift, Here, Machine, Observed, ProcessIdentity, Start};
 use pidlockfile::{Age, Directory, Gate, Identity, Linked, Name, Pid, Status, process};
 
-use super::directories::{Place, listing};
+use super::directories::{Place, WrittenFile, listing};
 use crate::limits::NAMES_OF_A_LOCK;
 use crate::subordinate::owner_of;
 use crate::sys::HANDLE;
@@ -83,26 +83,7 @@ pub(crate) struct HolderRecord {
     pub is_passed: bool,
 }
 
-fn nanoseconds(time: SystemTime) -> u128 {
-    time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos())
-}
-
-/// A lock file, and when it was written, in nanoseconds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct WrittenFile {
-    pub identity: Identity,
-    pub written: u128,
-}
-
 impl WrittenFile {
-    pub(crate) fn of(seen: &Status) -> Self {
-        Self::written_at(seen.identity, seen.modified)
-    }
-
-    pub(crate) fn written_at(identity: Identity, at: SystemTime) -> Self {
-        Self { identity, written: nanoseconds(at) }
-    }
-
     /// The name of a link about this file in the state directory.
     fn entry(self, start: &str) -> Option<Name> {
         let Identity { device, inode } = self.identity;
@@ -400,9 +381,8 @@ impl HolderRecords {
     /// further names, of another port whose link has come to this device.
     pub(crate) fn forget_if_nameless(&self, own: &Place, name: &Name, lock: WrittenFile) {
         let record = self.record_named(own.directory.identity(), name, lock).ok().flatten();
-        let leads = |record: &HolderRecord| {
-            record.names.iter().any(|name| own.may_lead_to(name, lock.identity))
-        };
+        let leads =
+            |record: &HolderRecord| record.names.iter().any(|name| own.may_lead_to(name, lock));
         if let Some(record) = record.filter(|it| !leads(it)) {
             self.forget(&record);
         }
@@ -500,7 +480,7 @@ impl HolderRecords {
         let is_old = |at| Age::of([at], SystemTime::now()).reaches(TIME_TO_TAKE);
         // The draft first: it has the names of the lock before its own goes.
         let mut names = record.draft.iter().chain(&record.names);
-        made.is_ok_and(is_old) && names.all(|name| !own.may_lead_to(name, record.file.identity))
+        made.is_ok_and(is_old) && names.all(|name| !own.may_lead_to(name, record.file))
     }
 
     /// Whether there is room for another lock, with this limit of recorded lock files of all users.

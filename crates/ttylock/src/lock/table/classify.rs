@@ -2,11 +2,10 @@
 
 use std::ffi::OsStr;
 use std::fmt::{self, Display};
-use std::fs::File;
 use std::time::{Duration, SystemTime};
 
 use pidlockfile::process::{self, Fate, ProcessIdentity, lives};
-use pidlockfile::{Age, Attempt, Found, Judged, Name, Pid, Status};
+use pidlockfile::{Age, Attempt, Found, Judged, Name, Pid};
 
 use super::handover;
 use super::hold::{Busy, Lock, pid_in};
@@ -140,22 +139,25 @@ impl State {
                 file.place.directory.try_release_each(names, &mut judged, prefix)
             }
         };
-        if let (Ok(Attempt::Done(gone)), Some(record)) = (&removed, record) {
-            // The file is open: no other one has its number yet.
-            if record.names.iter().all(|name| gone.contains(name)) || !judged.has_a_name() {
-                self.records.forget(&record);
-            }
+        if let Ok(Attempt::Done(gone)) = &removed {
+            self.forget_if_nameless(&judged, record.as_ref(), gone);
         }
         removed
     }
 
-    /// Forgets the lock of a file that was removed or replaced, if it has no other name.
-    pub(super) fn forget_if_nameless(&self, last: Option<LastLook>) {
-        if let Some(LastLook { record, file }) = last {
-            // While it is open, no other file has its number. A file with a name that we do not know is swept later.
-            if Status::of_open(&file).is_ok_and(|seen| seen.links == 0) {
-                self.records.forget(&record);
-            }
+    /// Forgets the lock of a file that has lost names, the last of them these, if it has no other one. While it is open, no
+    /// other file has its number. The record of a file with a name that we do not know is swept later.
+    pub(super) fn forget_if_nameless(
+        &self,
+        judged: &Judged,
+        record: Option<&HolderRecord>,
+        gone: &[Name],
+    ) {
+        let is_over = |record: &&HolderRecord| {
+            record.names.iter().all(|name| gone.contains(name)) || !judged.has_a_name()
+        };
+        if let Some(record) = record.filter(is_over) {
+            self.records.forget(record);
         }
     }
 }
@@ -192,20 +194,6 @@ fn force_away(
         }
     }
     Ok(if gone.is_empty() { Attempt::Changed } else { Attempt::Done(gone) })
-}
-
-/// The record of a lock that is about to lose a name, and its file.
-#[derive(Debug)]
-pub(super) struct LastLook {
-    record: HolderRecord,
-    file: File,
-}
-
-impl LastLook {
-    /// `None` also without descriptors: the record is swept later.
-    pub(super) fn of(judged: &Judged, record: Option<HolderRecord>) -> Option<Self> {
-        record.and_then(|record| Some(Self { record, file: judged.try_clone().ok()? }))
-    }
 }
 
 /// Whether a file is to be taken for a lock at all. In a directory that is only searched and open to everybody (`/tmp`,

@@ -16,8 +16,8 @@ use super::passing::{Leads, Mending, Pair};
 use super::state::{State, TEMPORARY};
 use crate::dialects::content::READ_LIMIT;
 use crate::lock::Weight;
-use crate::lock::directories::{LockFile, Place, Role};
-use crate::lock::holder_records::{HolderRecord, WrittenFile};
+use crate::lock::directories::{LockFile, Place, Role, WrittenFile};
+use crate::lock::holder_records::HolderRecord;
 
 /// The most unfinished PASSes that are settled at once.
 const PASSES: usize = 1024;

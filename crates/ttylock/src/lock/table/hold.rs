@@ -9,7 +9,7 @@ use pidlockfile::{Attempt, Entry, Found, Judged, Obstacle, Occupant, Pid, Status
 
 use super::state::{ATTEMPTS, State};
 use crate::dialects::content::Content;
-use crate::lock::directories::{LockFile, Place};
+use crate::lock::directories::{LockFile, Place, WrittenFile};
 use crate::lock::flock::{self, Entitled, FlockHolder, Flocker};
 use crate::lock::holder_records::HolderRecord;
 #[cfg(test)]
@@ -68,7 +68,9 @@ impl State {
             #[cfg(test)]
             meanwhile::comes(Before::Record);
             let record = self.record_of(file, &judged)?;
-            if record.is_some() || file.may_lead_to(&judged) {
+            if record.is_some()
+                || file.place.may_lead_to(file.name, WrittenFile::of(&judged.status()))
+            {
                 return Ok(Some(Lock { judged, record }));
             }
             found = file.read();

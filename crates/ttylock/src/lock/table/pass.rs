@@ -4,16 +4,15 @@
 use pidlockfile::process::{self, Fate, lives};
 use pidlockfile::{Attempt, Linked, Name, Pid};
 
-use super::classify::LastLook;
 use super::daemon::most_kept;
 use super::handover::Handover;
 use super::hold::{Busy, Lock};
 use super::state::{State, Taken, claim};
 use super::{handover, resolve, take};
 use crate::device::node::{Node, ResolvedDevice};
-use crate::lock::directories::{LockFile, Place};
+use crate::lock::directories::{LockFile, Place, WrittenFile};
 use crate::lock::flock::FlockHolder;
-use crate::lock::holder_records::{Claimant, Origin, WrittenFile};
+use crate::lock::holder_records::{Claimant, Origin};
 #[cfg(test)]
 use crate::lock::meanwhile::{self, Before};
 use crate::lock::{Pass, Stop, Weight};
@@ -202,7 +201,7 @@ fn pass_each(
     let mut passed = Taken { names, published: linked.finish(), record };
     if let Some(lost) = take::lost_name(own, &passed).cloned() {
         // Another program has removed it. The receiver keeps the others.
-        let file = passed.published.identity;
+        let file = WrittenFile::published(&passed.published);
         passed.names.retain(|name| own.may_lead_to(name, file));
         if passed.names.is_empty() {
             passed.record.as_ref().map(|it| state.records.forget(it));
@@ -264,9 +263,10 @@ fn pass_alone(
     #[cfg(test)]
     meanwhile::comes(Before::Decision);
     let (file, seen) = (own.file(name), lock.judged.status());
-    let last = LastLook::of(&lock.judged, lock.record);
-    let replaced = linked.replace_alone(name, lock.judged);
-    state.forget_if_nameless(last);
+    let Lock { mut judged, record: givers } = lock;
+    let replaced = linked.replace_alone(name, &mut judged);
+    state.forget_if_nameless(&judged, givers.as_ref(), &[]);
+    drop(judged);
     let stop = match replaced {
         Ok(Attempt::Done(())) => {
             state.guards.forget(seen.identity, &names);

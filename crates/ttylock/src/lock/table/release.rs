@@ -215,7 +215,7 @@ impl State {
         // Without its first name, no UNLOCK of the other port would find it.
         device_of_file(dialect, dev_dir, its_first)
             .is_some_and(|it| it.node.is_some() && it.node != node)
-            && own.may_lead_to(its_first, record.file.identity)
+            && own.may_lead_to(its_first, record.file)
     }
 }
 

@@ -9,14 +9,14 @@ use pidlockfile::{
     process,
 };
 
-use super::classify::{LastLook, Stale, counts_as_lock};
+use super::classify::{Stale, counts_as_lock};
 use super::daemon::most_kept;
 use super::hold::{Busy, Lock};
 use super::state::{ATTEMPTS, State, TEMPORARY, Taken, claim};
 use super::{daemon, handover, resolve};
 use crate::device::node::{Node, ResolvedDevice};
 use crate::limits::LOCKS_OF_A_USER;
-use crate::lock::directories::{Directories, LockFile, Place, Role};
+use crate::lock::directories::{Directories, LockFile, Place, Role, WrittenFile};
 use crate::lock::flock::{Completeness, FlockHolder, Shortage, Sight};
 use crate::lock::holder_records::{Applicant, Claimant, HolderRecord, Origin};
 #[cfg(test)]
@@ -344,9 +344,9 @@ fn take_one(
         let seen = lock.judged.status();
         let broken = match place.has_links() {
             true => {
-                let last = LastLook::of(&lock.judged, lock.record);
-                let broken = linked.replace(name, lock.judged);
-                state.forget_if_nameless(last);
+                let Lock { mut judged, record } = lock;
+                let broken = linked.replace(name, &mut judged);
+                state.forget_if_nameless(&judged, record.as_ref(), &[]);
                 broken
             }
             // There is no second link that could change places with it.
@@ -445,7 +445,8 @@ fn give_file_back(
             state.say(Weight::Warning, format!("left {} behind: {error}", own.file(name)));
         }
     }
-    if !names.iter().any(|name| own.may_lead_to(name, published.identity)) {
+    let file = WrittenFile::published(published);
+    if !names.iter().any(|name| own.may_lead_to(name, file)) {
         record.as_ref().map(|it| state.records.forget(it));
     }
 }
