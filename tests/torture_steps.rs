@@ -397,7 +397,7 @@ impl Machine {
 
     fn unlock(&self, port: &str, number: u32) -> Outcome {
         let mut table = self.table();
-        at_once(|backoff| table.attempt_unlock(&request(port, number), backoff))
+        at_once(|mut backoff| table.attempt_unlock(&request(port, number), &mut backoff))
     }
 
     fn pass(&self, from: u32, to: u32) -> Outcome {

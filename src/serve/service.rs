@@ -200,14 +200,14 @@ impl Service {
 
     fn unlock(&mut self, client: &mut Client, request: Request) -> Result<Answer, Answer> {
         let pid = self.authority.grant_release(client.peer()?, &request)?;
-        Ok(self.release(&Request { pid, ..request }, *client.under_way()))
+        Ok(self.release(&Request { pid, ..request }, client.under_way()))
     }
 
     /// The log names both users and the lock.
     fn force(&mut self, client: &mut Client, request: Request) -> Result<Answer, Answer> {
         let pid = self.authority.grant_force(client.peer()?, &request)?;
         let (request, user) = (Request { pid, ..request }, pidlockfile::process::real_user(pid));
-        let answer = self.release(&request, *client.under_way());
+        let answer = self.release(&request, client.under_way());
         if answer.result.is_ok() {
             let from = user.map(|uid| format!(" of uid {uid}")).unwrap_or_default();
             let (peer, device) = (client.peer()?, request.device.as_str());
@@ -254,7 +254,7 @@ impl Service {
         has_too_many(&self.for_missing)
     }
 
-    pub(super) fn release(&mut self, request: &Request, backoff: Backoff) -> Answer {
+    pub(super) fn release(&mut self, request: &Request, backoff: &mut Backoff) -> Answer {
         self.ports.before_release(request, &mut self.table);
         let answer = self.table.attempt_unlock(request, backoff);
         if let Ok(real) = &answer.result {
@@ -269,7 +269,7 @@ impl Service {
     /// later.
     pub(super) fn release_now(&mut self, request: &Request) -> Answer {
         let now = Instant::now();
-        self.release(request, Backoff::since(now).used_up(now))
+        self.release(request, &mut Backoff::since(now).used_up(now))
     }
 
     /// Tries to take a device for a client that waits for it. The client has its answer unless the outcome is busy.

@@ -58,6 +58,8 @@ pub struct Backoff {
     decides_at: Instant,
     gate: AtTheGate,
     is_last: bool,
+    /// An attempt of this UNLOCK has released a lock of the caller.
+    pub(crate) has_released: bool,
 }
 
 impl Backoff {
@@ -65,7 +67,7 @@ impl Backoff {
     #[must_use]
     pub fn since(asked: Instant) -> Self {
         let gate = AtTheGate::default();
-        Self { asked, attempts: 0, decides_at: asked, gate, is_last: false }
+        Self { asked, attempts: 0, decides_at: asked, gate, is_last: false, has_released: false }
     }
 
     /// After the last pause.

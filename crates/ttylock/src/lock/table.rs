@@ -103,7 +103,7 @@ impl Table {
     /// Takes every lock file of the device for the pid, or none. May sleep for some milliseconds, so it is for
     /// callers that serve no other client.
     pub fn lock(&mut self, request: &Request) -> Answer {
-        self.with_pauses(|table, backoff| table.attempt_lock(request, None, backoff))
+        self.with_pauses(|table, backoff| table.attempt_lock(request, None, *backoff))
     }
 
     /// Removes every lock file of the device that holds this pid or a dead one. Sleeps as
@@ -114,12 +114,15 @@ impl Table {
 
     /// Makes another process the holder of a lock, in one step for each of its files. Sleeps as [`Table::lock`] does.
     pub fn pass(&mut self, pass: &Pass) -> Answer {
-        self.with_pauses(|table, backoff| table.attempt_pass(pass, None, backoff))
+        self.with_pauses(|table, backoff| table.attempt_pass(pass, None, *backoff))
     }
 
     /// Each attempt has the time of the first one. Otherwise a reading of the kernel's list that takes longer than
     /// the pause between two attempts would always have begun too early.
-    fn with_pauses(&mut self, mut attempt: impl FnMut(&mut Self, Backoff) -> Answer) -> Answer {
+    fn with_pauses(
+        &mut self,
+        mut attempt: impl FnMut(&mut Self, &mut Backoff) -> Answer,
+    ) -> Answer {
         let mut backoff = Backoff::since(Instant::now());
         let mut events = Vec::new();
         loop {
@@ -127,7 +130,7 @@ impl Table {
                 std::thread::sleep(backoff.pause(cause, Instant::now()));
                 continue;
             }
-            let answer = attempt(self, backoff);
+            let answer = attempt(self, &mut backoff);
             events.extend(answer.events);
             match answer.result {
                 Err(Stop::NotYet(cause)) => {
@@ -159,9 +162,12 @@ impl Table {
         self.attempt(backoff, |state| take::take(state, request, checked))
     }
 
-    /// One attempt at [`Table::unlock`], as [`Table::attempt_lock`].
-    pub fn attempt_unlock(&mut self, request: &Request, backoff: Backoff) -> Answer {
-        self.attempt(backoff, |state| release::release(state, request))
+    /// One attempt at [`Table::unlock`], as [`Table::attempt_lock`]. The backoff notes whether it has released a lock: a
+    /// later attempt of the same request, which finds none, is done then.
+    pub fn attempt_unlock(&mut self, request: &Request, backoff: &mut Backoff) -> Answer {
+        let answer = self.attempt(*backoff, |state| release::release(state, request));
+        backoff.has_released = self.state.backoff.has_released;
+        answer
     }
 
     /// One attempt at [`Table::pass`], of a device from [`Table::resolve`] or of the one that is named. Busy unless

@@ -168,7 +168,7 @@ fn a_half_passed_lock_is_whole_for_whoever_comes_next(
             let device = DeviceName::parse(b"modem").unwrap();
             (done(table.unlock(&Request { device, pid: holder })), None)
         }
-        Comer::UnlockOfTheOther => busy(table.attempt_unlock(&request(other), last()), holder),
+        Comer::UnlockOfTheOther => busy(table.attempt_unlock(&request(other), &mut last()), holder),
         Comer::PassOfHolder => (done(table.pass(&pass(holder, asking))), Some(asking)),
         Comer::PassOfTheOther => {
             busy(table.attempt_pass(&pass(other, asking), None, last()), holder)
@@ -226,7 +226,7 @@ fn a_receiver_keeps_what_is_left_without_the_first_name(#[case] killed: Option<B
     assert_eq!(machine.named(), left);
     table.keep_open(0);
     assert_eq!(machine.named(), left);
-    busy(table.attempt_unlock(&request(giver), last()), receiver);
+    busy(table.attempt_unlock(&request(giver), &mut last()), receiver);
     assert_eq!(machine.named(), left);
     done(table.unlock(&request(receiver)));
     machine.assert_is_swept();
@@ -389,7 +389,7 @@ fn a_lock_without_its_first_name_is_passed_and_released(
     std::fs::remove_file(machine.shared.lock_file()).unwrap();
     busy(table.attempt_lock(&request(asking), None, last()), receiver);
     let device = DeviceName::parse(by).unwrap();
-    done(table.attempt_unlock(&Request { device, pid: receiver }, last()));
+    done(table.attempt_unlock(&Request { device, pid: receiver }, &mut last()));
     assert_eq!(machine.named(), [const { None }; 3]);
     machine.assert_is_swept();
 }

@@ -35,16 +35,6 @@ impl Released {
 /// directories. What an earlier attempt of the same request has released counts. Returns the real name of the device that was
 /// released.
 pub(super) fn release(state: &mut State, request: &Request) -> Result<String, Stop> {
-    let mut has_released = state.take_half_released(request);
-    let outcome = attempt(state, request, &mut has_released);
-    if has_released && matches!(outcome, Err(Stop::NotYet(_))) {
-        state.note_half_released(request);
-    }
-    outcome
-}
-
-/// One attempt. `has_released`: whether this or an earlier one has released a lock of the caller.
-fn attempt(state: &mut State, request: &Request, has_released: &mut bool) -> Result<String, Stop> {
     let (open, pid) = (state.open()?, request.pid);
     let own = &open.own;
     let mut resolved = resolve::find(state, &request.device)?;
@@ -57,7 +47,7 @@ fn attempt(state: &mut State, request: &Request, has_released: &mut bool) -> Res
         released.map_err(|busy| not_released(state, own.file(&first), busy))?
     {
         let is_done = released.removal.is_ok();
-        *has_released |= is_done;
+        state.backoff.has_released |= is_done;
         if let Err(Stop::NotYet(cause)) = released.removal {
             return Err(Stop::NotYet(cause));
         }
@@ -98,9 +88,9 @@ fn attempt(state: &mut State, request: &Request, has_released: &mut bool) -> Res
     if files.iter().any(|it| it.removal.is_ok()) {
         state.watched.forget(&vacant, pid);
     }
-    *has_released |= files.iter().any(|it| it.is_own && it.removal.is_ok());
+    state.backoff.has_released |= files.iter().any(|it| it.is_own && it.removal.is_ok());
     let device = resolved.real();
-    match outcome(&files, *has_released) {
+    match outcome(&files, state.backoff.has_released) {
         Ok(()) => Ok(unlocked(state, device, pid)),
         Err(stop) => {
             // An event already says why a file of its own is still there.

@@ -1,7 +1,7 @@
 //! What one process knows and keeps of the locks of the machine, and the events of the request that it serves.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use pidlockfile::process::Machine;
 use pidlockfile::{Judged, Name, NewFile, Passage, Published, Status};
@@ -13,7 +13,7 @@ use crate::lock::flock::Flocks;
 use crate::lock::flock_guards::FlockGuards;
 use crate::lock::holder_records::{Claimant, HolderRecord, HolderRecords};
 use crate::lock::watched::Watched;
-use crate::lock::{Event, Request, Stop, Weight};
+use crate::lock::{Event, Stop, Weight};
 
 /// World-readable and writable by nobody: Qt steals a live lock that it can write, and minicom
 /// opens a port past a lock that it cannot read.
@@ -44,21 +44,8 @@ pub(super) struct State {
     /// Whether the request stays in the gate from one file to the next, and the passage then.
     pub(super) stays_in_gate: bool,
     pub(super) passage: Option<Passage>,
-    /// The UNLOCKs that have released a lock, and have no answer yet.
-    pub(super) half_released: Vec<HalfReleased>,
     said_unseen: bool,
 }
-
-/// An UNLOCK that has released a lock, and waits for another process on account of another file.
-#[derive(Debug)]
-pub(super) struct HalfReleased {
-    /// When it came.
-    asked: Instant,
-    request: Request,
-}
-
-/// An UNLOCK has its answer before. Clients that go away leave theirs.
-const HALF_RELEASED: Duration = Duration::from_secs(60);
 
 /// A lock file that a request has written.
 #[derive(Debug)]
@@ -91,25 +78,8 @@ impl State {
             flocks: Flocks::default(),
             stays_in_gate: false,
             passage: None,
-            half_released: Vec::new(),
             said_unseen: false,
         }
-    }
-
-    /// Notes that this attempt of an UNLOCK has released a lock, and is not the last one.
-    pub(super) fn note_half_released(&mut self, request: &Request) {
-        let asked = self.backoff.asked();
-        self.half_released.push(HalfReleased { asked, request: request.clone() });
-    }
-
-    /// Whether an earlier attempt of this UNLOCK has released a lock. That is noted once.
-    pub(super) fn take_half_released(&mut self, request: &Request) -> bool {
-        let asked = self.backoff.asked();
-        let before = self.half_released.len();
-        self.half_released.retain(|it| it.asked != asked || it.request != *request);
-        let is_noted = self.half_released.len() < before;
-        self.half_released.retain(|it| it.asked.elapsed() < HALF_RELEASED);
-        is_noted
     }
 
     /// The lock directories, which are opened once.

@@ -136,7 +136,7 @@ fn a_lock_of_another_pid_namespace_stands_from_its_first_moment() {
         let own = request(Pid::this());
         let lock = second.attempt_lock(&own, None, last()).result;
         // A process with the same number here does not release it either.
-        let unlock = second.attempt_unlock(&request(pid), last()).result;
+        let unlock = second.attempt_unlock(&request(pid), &mut last()).result;
         notes.borrow_mut().extend([lock, unlock]);
     });
     assert_eq!(first.lock(&request(pid)).outcome(), Outcome::Done);
@@ -179,8 +179,8 @@ fn a_lock_that_is_being_made_is_not_given_to_a_process_with_its_number() {
             let is_as_written = text.trim() == Pid::this().to_string();
             notes.borrow_mut().push((answer.outcome(), is_as_written));
         };
-        for backoff in [fresh(), last()] {
-            note(second.attempt_unlock(&unlock, backoff));
+        for mut backoff in [fresh(), last()] {
+            note(second.attempt_unlock(&unlock, &mut backoff));
             note(second.attempt_pass(&pass, None, backoff));
         }
     });
@@ -425,7 +425,7 @@ fn while_the_list_is_read_everybody_comes_back() {
     let request = request(Pid::this());
     table.state.flocks = Flocks::answering([None]);
     for _ in 0..2 {
-        let answer = table.attempt_unlock(&request, last());
+        let answer = table.attempt_unlock(&request, &mut last());
         let is_read = Answer { result: Err(Stop::NotYet(Cause::Reading)), events: Vec::new() };
         assert_eq!(answer, is_read);
         let answer = table.attempt_lock(&request, None, last());
@@ -433,7 +433,7 @@ fn while_the_list_is_read_everybody_comes_back() {
         assert!(path.exists());
     }
     table.state.flocks = Flocks::answering([Some(Listing::default())]);
-    let answer = table.attempt_unlock(&request, last());
+    let answer = table.attempt_unlock(&request, &mut last());
     assert!(!matches!(answer.result, Err(Stop::NotYet(_))), "{answer:?}");
 }
 
@@ -448,7 +448,7 @@ fn a_held_lock_that_is_not_unlocked_is_reported() {
         ..Listing::default()
     };
     table.state.flocks = Flocks::answering([Some(partial)]);
-    let answer = table.attempt_unlock(&request(Pid::this()), last());
+    let answer = table.attempt_unlock(&request(Pid::this()), &mut last());
     assert!(matches!(answer.result, Err(Stop::Busy(_))), "{answer:?}");
     let says_why = |event: &Event| event.text.contains("is stale, but a lock on it is held");
     assert!(path.exists() && answer.events.iter().any(says_why), "{answer:?}");
@@ -483,7 +483,8 @@ fn a_list_that_takes_long_to_read_ends_in_an_answer() {
     let mut table = shared.service();
     table.state.flocks = Flocks::answering([None, Some(Listing::default())]);
     let request = request(Pid::this());
-    let answers: Vec<_> = (0..4).map(|_| table.attempt_unlock(&request, last()).result).collect();
+    let answers: Vec<_> =
+        (0..4).map(|_| table.attempt_unlock(&request, &mut last()).result).collect();
     assert!(answers.iter().any(|it| !matches!(it, Err(Stop::NotYet(_)))), "{answers:?}");
 }
 
@@ -496,7 +497,7 @@ fn a_request_that_comes_back_was_asked_once() {
         asked.push(backoff.asked());
         let came_back = asked.len() > 3;
         let done = if came_back { Ok(String::new()) } else { Err(Stop::NotYet(Cause::Reading)) };
-        table.attempt(backoff, |_| done)
+        table.attempt(*backoff, |_| done)
     });
     assert_eq!(answer.outcome(), Outcome::Done);
     assert!(asked.iter().all(|it| *it == asked[0]), "{asked:?}");
@@ -632,7 +633,7 @@ fn a_release_goes_past_a_held_file_only_after_a_while() {
     assert_eq!(table.lock(&own).outcome(), Outcome::Done);
     let path = shared.lock_file();
     let _held = flocked(&path);
-    let answer = table.attempt_unlock(&own, fresh());
+    let answer = table.attempt_unlock(&own, &mut fresh());
     assert_eq!(answer.result, Err(Stop::NotYet(Cause::Breaking)));
     assert!(path.exists());
     assert_eq!(table.unlock(&own).outcome(), Outcome::Done);
@@ -718,7 +719,7 @@ fn a_lock_that_is_not_released_keeps_its_record() {
     let draft = path.with_file_name(format!("lfpd.{}.{mark:08x}00000000.tmp", Pid::this()));
     std::fs::write(&draft, "").unwrap();
     std::fs::set_permissions(&draft, Permissions::from_mode(0o544)).unwrap();
-    let answer = table.attempt_unlock(&own, last());
+    let answer = table.attempt_unlock(&own, &mut last());
     assert_eq!(answer.outcome(), Outcome::Busy, "{answer:?}");
     assert!(path.exists() && shared.record().is_symlink());
 }
@@ -831,12 +832,12 @@ fn a_release_does_not_overtake_a_process_in_the_gate(#[case] is_daemon: bool) {
         is_kept == is_daemon && shared.record().is_symlink()
     };
     let inside = in_the_gate(&shared, "LCK..ttyS0");
-    for backoff in [fresh(), fresh().used_up(Instant::now())] {
-        let answer = table.attempt_unlock(&own, backoff);
+    for mut backoff in [fresh(), fresh().used_up(Instant::now())] {
+        let answer = table.attempt_unlock(&own, &mut backoff);
         assert_waits_for_us(&answer);
         assert!(stands());
     }
-    let answer = table.attempt_unlock(&own, fresh().last(Instant::now()));
+    let answer = table.attempt_unlock(&own, &mut fresh().last(Instant::now()));
     assert_eq!((answer.outcome(), stands()), (Outcome::Busy, true), "{answer:?}");
     let before = Instant::now();
     assert_eq!(table.unlock(&own).outcome(), Outcome::Busy);
@@ -872,7 +873,7 @@ fn an_owners_release_needs_no_list() {
     assert_eq!(table.lock(&own).outcome(), Outcome::Done);
     let _held = flocked(&shared.lock_file());
     table.state.flocks = Flocks::answering([None]);
-    assert_eq!(table.attempt_unlock(&own, last()).outcome(), Outcome::Done);
+    assert_eq!(table.attempt_unlock(&own, &mut last()).outcome(), Outcome::Done);
     shared.assert_nothing_is_left();
 }
 
@@ -917,8 +918,8 @@ fn a_lock_that_is_not_unlocked_keeps_its_first_name() {
     let [first, second] = with_two_names(&shared, &mut table);
     let inside = in_the_gate(&shared, "LCK..modem");
     let own = request(Pid::this());
-    for backoff in [fresh(), fresh().last(Instant::now())] {
-        assert_ne!(table.attempt_unlock(&own, backoff).outcome(), Outcome::Done);
+    for mut backoff in [fresh(), fresh().last(Instant::now())] {
+        assert_ne!(table.attempt_unlock(&own, &mut backoff).outcome(), Outcome::Done);
         assert!(first.exists() && second.exists());
     }
     drop(inside);
@@ -963,16 +964,16 @@ fn what_an_earlier_attempt_has_released_is_unlocked(
     meanwhile::at(Before::Record, || {
         meanwhile::at(Before::Record, move || *stays.borrow_mut() = Some(enter(gate)));
     });
-    let (own, asked) = (request(Pid::this()), Instant::now());
-    assert_waits_for_us(&table.attempt_unlock(&own, Backoff::since(asked)));
+    let (own, mut first_request) = (request(Pid::this()), fresh());
+    assert_waits_for_us(&table.attempt_unlock(&own, &mut first_request));
     assert_eq!((first.exists(), second.exists()), (false, true));
     std::fs::remove_file(second).unwrap();
     inside.borrow_mut().take();
-    let later = if is_same { asked } else { asked + Duration::from_secs(1) };
-    let answer = table.attempt_unlock(&own, Backoff::since(later));
+    let mut later = if is_same { first_request } else { fresh() };
+    let answer = table.attempt_unlock(&own, &mut later);
     assert_eq!(answer.outcome(), expected, "{answer:?}");
     // It has its answer.
-    assert_eq!(table.attempt_unlock(&own, Backoff::since(later)).outcome(), Outcome::Busy);
+    assert_eq!(table.attempt_unlock(&own, &mut fresh()).outcome(), Outcome::Busy);
     shared.assert_nothing_is_left();
 }
 
@@ -1051,7 +1052,7 @@ fn a_name_that_was_not_released_is_still_watched() {
     std::fs::write(&paths[1], format!("{:>10}\n", no_process())).unwrap();
     let gate = shared.gate();
     meanwhile::at(Before::Hold, move || shut(&gate));
-    let answer = table.attempt_unlock(&own, fresh().last(Instant::now()));
+    let answer = table.attempt_unlock(&own, &mut fresh().last(Instant::now()));
     assert_eq!((answer.outcome(), stand()), (Outcome::Done, vec![false, true, false]));
     std::fs::remove_dir(shared.gate()).unwrap();
     let pid = holder.pid();
