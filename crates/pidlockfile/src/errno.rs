@@ -18,6 +18,8 @@ impl Errno {
     pub(crate) const EBUSY: Self = Self(32);
     /// Here nobody waits for anything: as `EBUSY`.
     pub(crate) const EAGAIN: Self = Self(170);
+    /// `ERROR_DISK_QUOTA_EXCEEDED`.
+    pub(crate) const EDQUOT: Self = Self(1295);
     /// There is a file of that name.
     pub(crate) const EEXIST: Self = Self(183);
     /// Windows has no such step, or the name cannot be one of a file.
@@ -26,6 +28,8 @@ impl Errno {
     pub(crate) const EMLINK: Self = Self(1142);
     /// There is no such file, or no such directory.
     pub(crate) const ENOENT: Self = Self(2);
+    /// `ERROR_DISK_FULL`.
+    pub(crate) const ENOSPC: Self = Self(112);
     pub(crate) const ENOSYS: Self = Self(1);
     pub(crate) const ENXIO: Self = Self(55);
     pub(crate) const EOPNOTSUPP: Self = Self(50);
@@ -35,6 +39,7 @@ impl Errno {
     /// Source: System Error Codes in winerror.h.
     pub(crate) fn of_number(number: i32) -> Self {
         match number {
+            39 => Self::ENOSPC,
             120 => Self::ENOSYS,
             3 | 53 | 67 => Self::ENOENT,
             // A section or a loaded program uses it.
