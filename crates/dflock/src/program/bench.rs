@@ -187,7 +187,7 @@ impl Course {
             let started = Instant::now();
             connection.send(&requests).await?;
             requests.clear();
-            let mut held = 0;
+            let mut held = Vec::with_capacity(round.len());
             for at in round {
                 let line = connection.answer().await?;
                 let mut tally = self.tally();
@@ -202,14 +202,15 @@ impl Course {
                     tally.report.acquire.record(now - started);
                 }
                 tally.report.ledger.granted(at, grant.fence);
-                tally.report.ledger.releasing(at);
                 let (key, token) = (key.as_bytes(), grant.token.as_str());
                 requests.extend(Ask::Release { key, kind, token }.to_bytes());
-                held += 1;
+                held.push(at);
             }
+            // Before it is sent: the next grant may be read before the answer to the release.
+            self.tally().report.ledger.releasing(&held);
             connection.send(&requests).await?;
             requests.clear();
-            for _ in 0..held {
+            for _ in held {
                 let line = connection.answer().await?;
                 let mut tally = self.tally();
                 tally.answers += 1;
@@ -464,9 +465,11 @@ impl Ledger {
         entry.fence = fence;
     }
 
-    fn releasing(&mut self, key: usize) {
-        if let Some(entry) = self.keys.get_mut(key) {
-            entry.holders = entry.holders.saturating_sub(1);
+    fn releasing(&mut self, keys: &[usize]) {
+        for key in keys {
+            if let Some(entry) = self.keys.get_mut(*key) {
+                entry.holders = entry.holders.saturating_sub(1);
+            }
         }
     }
 }
@@ -514,8 +517,8 @@ mod tests {
         assert_eq!((ledger.overlaps, ledger.fence_regressions), (0, 0));
         ledger.granted(0, Some(7));
         assert_eq!((ledger.overlaps, ledger.fence_regressions), (1, 0));
-        ledger.releasing(0);
-        ledger.releasing(0);
+        ledger.releasing(&[0]);
+        ledger.releasing(&[0]);
         ledger.granted(0, Some(7));
         assert_eq!((ledger.overlaps, ledger.fence_regressions), (1, 1));
     }
