@@ -13,7 +13,7 @@
 //!
 //! What ends a stream:
 //! - The client has closed its sending side: the standby ends its side of the stream.
-//! - The client is gone: trailers, or a reset with [`GONE`](stream::GONE). Only then the leader releases its holds.
+//! - The client is gone: trailers, or a reset with `GONE` (`stream.rs`). Only then the leader releases its holds.
 //! - Anything else, above all the end of the link: it is not known what became of the client. Its holds stay.
 //!
 //! When the leader dies, its links end. Each standby closes the clients of such a link (`standby::pass`), and lets new
