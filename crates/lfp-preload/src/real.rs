@@ -69,7 +69,7 @@ macro_rules! real {
 }
 
 // The variadic ones of the open family are called with their mode as a fixed argument, which the
-// calling conventions of these processors pass in the same register (see `open.rs`).
+// calling conventions of these processors pass in the same register (see `calls/opening.rs`).
 real! {
     openat(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int = -1;
     __open_2(path: *const c_char, flags: c_int) -> c_int = -1;
