@@ -124,7 +124,12 @@ fn swallow(flags: OFlags) -> Result<OwnedFd, Errno> {
 }
 
 /// link(2) or rename(2) has failed.
-pub(crate) fn name(old: Name<'_>, new: Name<'_>, verb: Verb, errno: Errno) -> Instead<i32> {
+pub(crate) fn link_or_rename(
+    old: Name<'_>,
+    new: Name<'_>,
+    verb: Verb,
+    errno: Errno,
+) -> Instead<i32> {
     let (old, new) = (absolute(old)?, absolute(new)?);
     let (PathKind::Lock(lock), PathKind::Temporary(file)) = (place(&new), place(&old)) else {
         return None;

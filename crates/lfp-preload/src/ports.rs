@@ -41,8 +41,8 @@ const DRIVERS_BYTES: usize = 1 << 16;
 /// The most descriptors that are looked at one by one where they cannot be listed. Those behind them are left out.
 const SCANNED: u64 = 1 << 20;
 
-/// A character device is about to be opened.
-pub(crate) fn opening(dir: RawFd, path: &CStr, number: u64) -> Opening {
+/// A character device is about to be opened: if it is a port, its lock is taken.
+pub(crate) fn lock_to_open(dir: RawFd, path: &CStr, number: u64) -> Opening {
     if !is_port(number) || locks::is(number, &[State::Open]) {
         return Opening::Plain;
     }
@@ -147,7 +147,7 @@ fn denied(device: &str) -> Opening {
 
 /// The port that was locked for this has been opened: nobody else can open it any more, if that is wanted. Not
 /// a pseudo-terminal: nobody would end its exclusive mode if this process is killed.
-pub(crate) fn opened(number: u64, fd: RawFd) {
+pub(crate) fn make_exclusive(number: u64, fd: RawFd) {
     if settings().is_exclusive && !numbers(number).is_pseudo_terminal() {
         real::set_exclusive(fd);
     }
@@ -155,7 +155,7 @@ pub(crate) fn opened(number: u64, fd: RawFd) {
 
 /// Descriptors of ports that are locked are about to be closed. Where no other is left, the lock ends, and with it the
 /// exclusive mode: a child may have the port open still.
-pub(crate) fn share(ports: &[u64], closed: &RangeInclusive<RawFd>) {
+pub(crate) fn end_exclusive(ports: &[u64], closed: &RangeInclusive<RawFd>) {
     if ports.is_empty() || !settings().is_exclusive {
         return;
     }
@@ -175,7 +175,7 @@ fn numbers(number: u64) -> Numbers {
 }
 
 /// The locked ports among the descriptors that are about to be closed.
-pub(crate) fn leaving(closed: &RangeInclusive<RawFd>) -> Vec<u64> {
+pub(crate) fn locked_among(closed: &RangeInclusive<RawFd>) -> Vec<u64> {
     let (first, last) = (*closed.start(), *closed.end());
     let devices = match first == last {
         true => real::device_of(first).map(|number| (first, number)).into_iter().collect(),
@@ -186,7 +186,7 @@ pub(crate) fn leaving(closed: &RangeInclusive<RawFd>) -> Vec<u64> {
 }
 
 /// They are closed: the ports of which no descriptor is left are released.
-pub(crate) fn left(ports: &[u64]) {
+pub(crate) fn release_closed(ports: &[u64]) {
     let patience = settings().timeout;
     if ports.is_empty() {
         // Earlier releases may be repeated.

@@ -78,7 +78,7 @@ unsafe fn named(
     }
     // SAFETY: the caller's promise.
     let (old, new) = unsafe { (failed(old.0, old.1, errno), failed(new.0, new.1, errno)) };
-    let instead = old.zip(new).and_then(|(old, new)| files::name(old, new, verb, errno));
+    let instead = old.zip(new).and_then(|(old, new)| files::link_or_rename(old, new, verb, errno));
     settle(instead, errno)
 }
 

@@ -118,9 +118,9 @@ pub(super) unsafe fn locked<R>(
     let result = call();
     let errno = real::errno();
     match descriptor(&result) {
-        fd @ 0.. => ports::opened(port, fd),
+        fd @ 0.. => ports::make_exclusive(port, fd),
         // It is released, unless another thread has it open.
-        _ => ports::left(&[port]),
+        _ => ports::release_closed(&[port]),
     }
     real::set_errno(errno);
     Some(result)
@@ -144,7 +144,7 @@ unsafe fn announce(dir: c_int, path: *const c_char, flags: c_int) -> Opening {
     let found = unsafe { found.assume_init() };
     let opening = if there && found.st_mode & S_IFMT == S_IFCHR {
         // SAFETY: the kernel has read the path.
-        ports::opening(dir, unsafe { CStr::from_ptr(path) }, found.st_rdev)
+        ports::lock_to_open(dir, unsafe { CStr::from_ptr(path) }, found.st_rdev)
     } else {
         Opening::Plain
     };
@@ -346,12 +346,12 @@ pub(super) fn closed(first: c_int, last: c_int, call: impl FnOnce() -> c_int) ->
     }
     let before = real::errno();
     let range = first..=last;
-    let ports = ports::leaving(&range);
-    ports::share(&ports, &range);
+    let ports = ports::locked_among(&range);
+    ports::end_exclusive(&ports, &range);
     real::set_errno(before);
     let result = call();
     let errno = real::errno();
-    ports::left(&ports);
+    ports::release_closed(&ports);
     real::set_errno(errno);
     result
 }
