@@ -73,11 +73,11 @@ fn may_rename(directory: &Directory, user: u32) -> bool {
     directory.mode() & STICKY == 0 || [0, own, directory.owner()].contains(&user)
 }
 
-/// Reads a lock, as it is once no PASS of it is left unfinished.
+/// Reads a lock, as it is once no PASS of it is left unfinished: if one is, the gate is entered, and names may change.
 ///
 /// # Errors
 /// As [`State::read`] and [`settled`].
-pub(super) fn read(state: &mut State, file: LockFile<'_>) -> Result<Option<Lock>, Busy> {
+pub(super) fn read_settled(state: &mut State, file: LockFile<'_>) -> Result<Option<Lock>, Busy> {
     match state.read(file)? {
         Some(lock) => settled(state, file, lock),
         None => Ok(None),

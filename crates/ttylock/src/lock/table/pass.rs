@@ -107,7 +107,7 @@ fn held(
     let mut held: Vec<Given> = Vec::new();
     for name in names {
         let file = own.file(name);
-        let lock = match handover::read(state, file) {
+        let lock = match handover::read_settled(state, file) {
             Ok(None) => continue,
             Ok(Some(lock)) => refuse_foreign(state, file, lock, pass)?,
             Err(busy @ (Busy::NotYet(_) | Busy::Shut)) => return Err(state.busy(file, busy)),

@@ -153,7 +153,7 @@ fn release_first(
     first: LockFile<'_>,
     pid: Pid,
 ) -> Option<(Released, Vec<Name>)> {
-    let lock = handover::read(state, first).ok()??;
+    let lock = handover::read_settled(state, first).ok()??;
     let names = lock.record.as_ref().filter(|_| is_own(state, &lock, pid))?.names.clone();
     let released = release_read(state, first, Some(lock), pid)?;
     Some((released, names))
@@ -223,7 +223,8 @@ fn release_read(
 ) -> Option<Released> {
     let (mut all_gone, mut is_contended) = (Vec::new(), false);
     for _ in 0..ATTEMPTS {
-        let lock = read.take().map_or_else(|| handover::read(state, file), |lock| Ok(Some(lock)));
+        let lock =
+            read.take().map_or_else(|| handover::read_settled(state, file), |lock| Ok(Some(lock)));
         let lock = match lock {
             Ok(Some(lock)) => lock,
             Ok(None) if all_gone.is_empty() => return None,
@@ -237,8 +238,7 @@ fn release_read(
             state.passage = None;
         }
         // A living owner's lock is released in the end whichever process holds the file by flock: no process may break
-        // it. A dead owner's lock may be broken at this moment, which can take long on a busy machine, and then it
-        // belongs to the process that breaks it.
+        // it. A dead owner's lock may be broken at this moment, and then it belongs to the process that breaks it.
         let is_living = || is_own && lives(pid);
         let classification = match is_own {
             true => hold_own(state, file, lock, pid),
@@ -300,7 +300,8 @@ fn is_own(state: &mut State, lock: &Lock, pid: Pid) -> bool {
     who.is_some_and(|who| !state.is_elsewhere(&who))
 }
 
-/// Enters the gate and holds a lock of the caller, which counts as stale then.
+/// Enters the gate and holds a lock of the caller. The result is as of [`State::examine_lock`], so that both are
+/// released in one way: the reason in it is not used, for the process may live.
 fn hold_own(state: &mut State, file: LockFile<'_>, mut lock: Lock, pid: Pid) -> Classification {
     state.must_enter(file, &mut lock.judged)?;
     if let Some(kept) = state.guards.lend(lock.judged.identity()) {

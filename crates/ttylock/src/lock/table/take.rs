@@ -168,9 +168,10 @@ fn refuse_open(
     Err(Stop::Busy(state.process_of(opener)))
 }
 
-/// A living holder at the first name is the answer. Nothing is written, and the gate is not entered, to find that out.
+/// A living holder at the first name is the answer. To find that out, nothing is written and the gate is not entered,
+/// unless a PASS of this lock was not finished. What cannot be read now is met again in the gate.
 fn refuse_held(state: &mut State, first: LockFile<'_>) -> Result<(), Stop> {
-    let Ok(Some(lock)) = handover::read(state, first) else { return Ok(()) };
+    let Ok(Some(lock)) = handover::read_settled(state, first) else { return Ok(()) };
     match state.classify(lock) {
         Err(held @ Busy::Held(_)) => Err(state.busy(first, held)),
         Ok(_) | Err(_) => Ok(()),
