@@ -37,7 +37,8 @@ pub(super) enum Removal {
 }
 
 impl Removal {
-    /// By its owner, if it is one's own: a process of this number.
+    /// How the process that has a lock releases it. Without an owner, or if no process has the owner's number any more,
+    /// the lock goes as a stale one.
     pub(super) fn by(owner: Option<Pid>, is_forced: bool) -> Self {
         match owner.is_some_and(|pid| !process::is_nobodys(pid)) {
             true if is_forced => Self::ByForce,
@@ -118,9 +119,10 @@ impl State {
         Ok(self.take_each_away(file, name, lock, Removal::OfStale)?.map(|_| ()))
     }
 
-    /// Removes these names of a file that is ours to remove, in this order. By force, also if another process holds it by
-    /// `flock(2)`, but then only the name by which it was read. But never past a process in the gate: if that one is stopped
-    /// before its last step, it removes whichever lock has the name when it goes on. The record goes after the last name.
+    /// Removes these names of a file that is ours to remove, in this order. By force, also if another process holds it
+    /// by `flock(2)`: each name then goes by itself, and those behind one that cannot be removed stay. Never past a
+    /// process in the gate: if that one is stopped before its last step, it removes whichever lock has the name when it
+    /// goes on. The record goes after the last name.
     pub(super) fn take_each_away(
         &mut self,
         file: LockFile<'_>,
