@@ -139,7 +139,7 @@ fn keep_of_earlier(state: &mut State, file: LockFile<'_>, lock: &Lock, who: &Pro
     state.guards.adopt(file.name, &lock.judged, who, (LOCK_MODE, &form), most);
 }
 
-/// The number of kept lock files at which one of this device is not kept open any more.
+/// A new lock file of this device is kept open only while fewer files than this are.
 pub(super) fn most_kept(resolved: Option<&ResolvedDevice>) -> usize {
     resolved.filter(|resolved| resolved.is_device()).map_or(KEPT_WITHOUT_DEVICE, |_| KEPT_FILES)
 }
@@ -156,6 +156,8 @@ pub(super) fn device_of_file(
 }
 
 /// Removes the locks of a process that has ended. Those that another process holds now stay listed for another attempt.
+/// If the last of these attempts finds a `flock(2)` that counts, the lock is listed no more: it stays until the next
+/// LOCK or the next start of a daemon.
 pub(super) fn remove_dead(own: &Place, state: &mut State, who: &ProcessIdentity) {
     let mut watched = std::mem::take(&mut state.watched);
     watched.remove_each(who, Instant::now(), |name, backoff| {
