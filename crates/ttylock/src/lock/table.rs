@@ -1,4 +1,7 @@
-//! The locks of a machine: what callers ask for. `table/` has one file of functions for each kind of request.
+//! The locks of a machine: what callers ask for. The functions are in `table/`. `take`, `release`, `pass`, `survey` and
+//! `daemon` have one kind of request each. All of them use the same steps: `resolve` finds the names of a device's lock
+//! files, `hold` reads a lock file, enters the gate and holds the file, `classify` says whether it is stale, and
+//! `handover` settles a PASS that was not finished. `state` has what all requests share.
 //!
 //! Nothing here knows the protocol. The table never takes or releases a lock on its own account: a lock
 //! belongs to the process that asked for it, until that process releases it or ends.
@@ -150,9 +153,10 @@ impl Table {
         backoff.waits_for(occupant, Instant::now()).then_some(Cause::Gate(occupant))
     }
 
-    /// One attempt at [`Table::lock`]. What the caller has [`Checked`] is not looked up again. Never sleeps: if there is
-    /// no answer yet, nothing was taken, and the caller comes back as [`Backoff`] says. The last attempt has an answer,
-    /// unless the kernel's list of locks is being read.
+    /// One attempt at [`Table::lock`]. What the caller has [`Checked`] is not looked up again. If there is no answer
+    /// yet, nothing was taken, and the caller comes back as [`Backoff`] says. The last attempt has an answer, unless
+    /// the kernel's list of locks is being read. Sleeps in one case only: an attempt that has written a lock and must
+    /// give it back waits for a process in the gate, for up to ten seconds.
     pub fn attempt_lock(
         &mut self,
         request: &Request,
