@@ -32,10 +32,11 @@ pub(super) enum Busy {
     Obstacle(Obstacle),
     /// It may be broken or removed only in the gate, and that cannot be entered now: an event says why.
     Shut,
-    /// It is stale, but this process holds it by a `flock(2)` that counts; or it is being changed, or cannot be read.
+    /// With a holder: it is stale, but this process holds it by a `flock(2)` that counts. Without one: it is being
+    /// changed, or cannot be read, or a process stays in the gate. A request that meets it is refused.
     Changing(Option<FlockHolder>),
-    /// Another process holds it by `flock(2)`, because it makes, breaks or releases the lock now; or the list that
-    /// shows such a process is being read. The next attempt decides.
+    /// Another process holds it by `flock(2)`, because it makes, breaks or releases the lock now; or one is in the
+    /// gate; or the list that shows such a process is being read. The caller comes back.
     NotYet(Cause),
 }
 
@@ -120,9 +121,10 @@ impl State {
         who.is_elsewhere(self.machine.here())
     }
 
-    /// Goes through the gate on account of a file. Whatever breaks a file, or removes one that it does not keep open, comes
-    /// here first. An error of the gate lasts for a while only, as when no descriptor is left. Returns another process that
-    /// is inside.
+    /// Enters the gate on account of a file, and is inside for as long as the file is kept. Whatever breaks a file, or
+    /// removes one that it does not keep open, comes here first. `None`: we are inside, or there is no gate that we may
+    /// enter. Otherwise another process is inside, which is returned. An error of the gate lasts for a while only, as
+    /// when no descriptor is left.
     ///
     /// # Errors
     /// [`Busy::Shut`].
