@@ -135,8 +135,8 @@ impl Directories {
         Self { own: through(self.own), others: self.others.into_iter().map(through).collect() }
     }
 
-    /// Where a lock of a device with these names may be that is not written by us. Each directory is asked when its turn
-    /// comes.
+    /// The files that may be a lock of a device with these names and that a LOCK does not write: in our own directory
+    /// those at the searched names, in every other one those at all names. Each directory is asked when its turn comes.
     pub(super) fn searched<'d>(
         &'d self,
         names: &'d LockNames,
@@ -145,7 +145,7 @@ impl Directories {
         own.chain(self.others_with(names)).flatten()
     }
 
-    /// The same, and the lock at the first name.
+    /// The same, and before them the file at the first written name in our own directory.
     pub(super) fn searched_and_first<'d>(
         &'d self,
         names: &'d LockNames,
