@@ -71,7 +71,7 @@ struct Device {
     blocker: Option<ProcessIdentity>,
 }
 
-/// One try to take a device for the first of its line.
+/// One try to take a device for a waiter: the first of its line, or the first of another user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Attempt {
     /// The waiter that was tried.

@@ -176,7 +176,8 @@ impl Service {
             let events = vec![Event::new(Weight::Info, text)];
             return Ok(Answer { result: Err(Stop::Busy(None)), events });
         }
-        // The attempt for the waiter ends when the kernel's list has been read.
+        // No process breaks a lock here: this LOCK comes back after the same pauses, when the waiters have been tried.
+        // The attempt for a waiter ends when the kernel's list has been read.
         let is_reading = self.queue.has_attempt_without_answer(real);
         let cause = if is_reading { Cause::Reading } else { Cause::Breaking };
         Ok(Answer { result: Err(Stop::NotYet(cause)), events: Vec::new() })

@@ -2,8 +2,9 @@
 //! do.
 //!
 //! There is no thread or process for each connection, and nothing in memory that a restart would lose, because locks
-//! are files. Every piece of work is bounded, so one client never keeps another waiting for long. Only the answer to
-//! STAT takes longer: a thread prepares it for all clients that ask.
+//! are files. Every piece of work is bounded, so one client never keeps another waiting for long. Two things take
+//! longer. A thread prepares the answer to STAT for all clients that ask. And a LOCK that must give its files back
+//! waits for another process in the gate, for up to ten seconds.
 
 mod turns;
 

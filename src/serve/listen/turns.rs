@@ -35,7 +35,7 @@ impl Daemon<'_> {
             }
             Phase::Retrying(_) => {
                 if !connection.client_gone() {
-                    // A release is done all the same.
+                    // An UNLOCK, a FORCE or a PASS is done all the same.
                     return;
                 }
             }
