@@ -112,7 +112,7 @@ impl State {
     }
 
     /// Whether the holder of a lock file is known: by its record, or because no lock is ever recorded here.
-    pub(super) fn is_settled(&self, lock: &Lock) -> bool {
+    pub(super) fn is_holder_known(&self, lock: &Lock) -> bool {
         lock.record.is_some() || self.records.directory().is_none()
     }
 

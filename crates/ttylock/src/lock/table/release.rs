@@ -307,14 +307,14 @@ fn hold_own(state: &mut State, file: LockFile<'_>, mut lock: Lock, pid: Pid) -> 
     if let Some(kept) = state.guards.lend(lock.judged.identity()) {
         lock.judged.hold_by(kept);
     }
-    let is_settled = state.is_settled(&lock);
+    let is_known = state.is_holder_known(&lock);
     // A recorded lock of a living process is released whichever process holds the file by flock, so the list of these
     // need not be read.
-    let reads_list = state.backoff.decides() && !(is_settled && lives(pid));
+    let reads_list = state.backoff.decides() && !(is_known && lives(pid));
     match state.hold(file, &mut lock.judged, reads_list) {
         Ok(()) => {}
         // Without a record, it may be the lock of another pid namespace that is being made: its maker holds it until then.
-        Err(_) if is_settled && lives(pid) => {}
+        Err(_) if is_known && lives(pid) => {}
         Err(Busy::Changing(maker)) if lives(pid) && maker.is_none_or(FlockHolder::is_here) => {}
         Err(busy) => return Err(busy),
     }
