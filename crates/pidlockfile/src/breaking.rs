@@ -218,7 +218,7 @@ impl Directory {
         Ok(if is_ours { Attempt::Done(()) } else { Attempt::Contended })
     }
 
-    /// As [`Directory::withdraw`], but waits for other processes: some fifths of a second. A breaker is at a file for
+    /// As [`Directory::withdraw`], but waits for other processes, for a fifth of a second. A breaker is at a file for
     /// milliseconds. A process that holds `flock(2)` on it for longer is not breaking it, and must not keep its owner
     /// from letting go. `prefix` is the start of the private name that is used then.
     ///
@@ -274,8 +274,8 @@ impl Directory {
         gate.try_enter().map_err(|errno| Error::new(Step::Enter, ".", errno))
     }
 
-    /// The process that is in this directory's gate now, for a caller that has waited for it and does not enter yet.
-    /// `None` also where that cannot be seen.
+    /// The process that is in this directory's gate now, for a caller that has waited for it and does nothing inside yet.
+    /// `None` also where that cannot be seen. To see that nobody is inside, this enters, and leaves at once.
     #[must_use]
     pub fn occupant(&self) -> Option<Occupant> {
         match self.gate.as_ref()?.try_enter() {

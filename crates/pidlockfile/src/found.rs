@@ -79,7 +79,7 @@ impl Judged {
         sys::stat_open(&self.file.file).map_or(true, |seen| seen.links > count)
     }
 
-    /// The same without another look at what it says.
+    /// Half of [`Judged::is_still`]: without another look at what the file says.
     pub(crate) fn was_seen_so(&self, stat: &Status) -> bool {
         let Status { identity, size, modified, .. } = self.seen;
         (stat.identity, stat.size, stat.modified) == (identity, size, modified)
