@@ -29,7 +29,12 @@ fn stranger(answer: Option<&'static [u8]>) -> String {
 }
 
 #[rstest]
-#[case::not_the_protocol(b"HTTP/1.1 400 Bad Request\r\n", 76, "not a dflockd answer: HTTP/1.1 400")]
+#[case::not_the_protocol(b"SSH-2.0-x\r\n", 76, "not a dflockd answer: SSH-2.0-x")]
+#[case::http(
+    b"HTTP/1.1 400 Bad Request\r\n",
+    76,
+    "an HTTP server: name the port of the lock protocol"
+)]
 #[case::no_text(b"\xff\xfe\n", 76, "not a dflockd answer")]
 #[case::control_characters(b"\x1b[2Jok\n", 76, "not a dflockd answer: \\u{1b}[2Jok")]
 #[case::nothing(b"", 69, "connection lost: closed by the server")]
