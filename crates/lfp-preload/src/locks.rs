@@ -5,6 +5,10 @@
 //! threads. A child inherits the memory but not the locks, and a child of vfork(2) shares the memory, so every entry has
 //! its process.
 //!
+//! A thread that is about to open a port that is locked already counts like a descriptor until its open(2) has returned:
+//! otherwise another thread would release the port by closing its own descriptor. A thread that never returns from there,
+//! because it is cancelled or leaves by siglongjmp(3), keeps the lock until its process ends.
+//!
 //! One thread at a time sends releases. A device that is to be released is locked again only when the service has
 //! confirmed its release: a release that arrives after the new lock would end that one.
 
@@ -59,6 +63,13 @@ static TURN: AtomicU64 = AtomicU64::new(0);
 /// The thread that has the turn.
 static SENDER: AtomicU32 = AtomicU32::new(0);
 
+/// The process whose threads are asking for locks, and how many are: the service may have given one to a thread that has
+/// not noted it yet.
+static ASKING: AtomicU64 = AtomicU64::new(0);
+
+/// How often a port was noted as open.
+static NOTED: AtomicU64 = AtomicU64::new(0);
+
 /// Added to the time that the service has to answer, in seconds.
 const GRACE_SECS: u64 = 2;
 
@@ -85,6 +96,14 @@ pub(crate) fn is_to_be_released(number: u64) -> bool {
 pub(crate) fn set(number: u64, name: &DeviceName, state: State) {
     ANY.store(true, Ordering::Release);
     TABLE.put(key(number), name, state, parent());
+    if state == State::Open {
+        NOTED.fetch_add(1, Ordering::AcqRel);
+    }
+}
+
+/// How often a port was noted as open, to see whether that has happened since.
+pub(crate) fn noted() -> u64 {
+    NOTED.load(Ordering::Acquire)
 }
 
 /// Notes that a device is to be released, unless it is locked: another thread may have got it meanwhile, and releases it
@@ -92,6 +111,50 @@ pub(crate) fn set(number: u64, name: &DeviceName, state: State) {
 pub(crate) fn set_to_be_released(number: u64, name: &DeviceName, state: State) {
     ANY.store(true, Ordering::Release);
     TABLE.put_unless_locked(key(number), name, state, parent());
+}
+
+/// Begins an opening of a port that is locked because it is open: no thread releases it before `end_opening`. Whether it
+/// is locked for that.
+pub(crate) fn begin_opening(number: u64) -> bool {
+    !none() && TABLE.find(key(number), &[State::Open]).is_some_and(LockEntry::begin_opening)
+}
+
+/// The open(2) has returned. A descriptor counts from now on.
+pub(crate) fn end_opening(number: u64) {
+    TABLE.end_opening(key(number));
+}
+
+/// A port that is locked because it is open, while no opening is under way. Whether it has a descriptor is to be found
+/// out after this look, and before `close`.
+pub(crate) fn idle(number: u64) -> Option<Idle> {
+    TABLE.find(key(number), &[State::Open])?.idle()
+}
+
+/// It has no descriptor: it is to be released. Not if it was opened since that look.
+pub(crate) fn close(number: u64, idle: Idle) -> bool {
+    TABLE.find(key(number), &[State::Open]).is_some_and(|entry| entry.close(idle))
+}
+
+/// A thread asks for a lock, until it has noted the answer.
+pub(crate) fn begin_asking() {
+    let this = u64::from(this()) << 32;
+    let begun =
+        |word: u64| Some(if word >> 32 << 32 == this { word.wrapping_add(1) } else { this | 1 });
+    let _ = ASKING.fetch_update(Ordering::AcqRel, Ordering::Acquire, begun);
+}
+
+pub(crate) fn end_asking() {
+    let ended = |word| is_asking(word).then(|| word.wrapping_sub(1));
+    let _ = ASKING.fetch_update(Ordering::AcqRel, Ordering::Acquire, ended);
+}
+
+/// Whether a thread is asking. One that never returned, as by siglongjmp(3), counts for ever.
+pub(crate) fn is_asked_for() -> bool {
+    is_asking(ASKING.load(Ordering::Acquire))
+}
+
+fn is_asking(word: u64) -> bool {
+    word >> 32 == u64::from(this()) && word & u64::from(u32::MAX) != 0
 }
 
 /// Changes one state into another. Whether the device was in the first one.
@@ -173,8 +236,28 @@ struct Table {
     entries: [LockEntry; ENTRIES],
 }
 
+/// The word of an entry without openings.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Idle(u64);
+
+/// The state is the lowest byte of an entry's word. Above it are the openings that are under way, and above those a
+/// number that grows with each opening: one that has begun and ended meanwhile is noticed, too.
+const STATE: u64 = 0xff;
+const ONE_OPENING: u64 = 1 << 8;
+const OPENINGS: u64 = 0xffff << 8;
+const ONE_MORE: u64 = 1 << 24;
+
+fn with_state(word: u64, state: State) -> u64 {
+    word & !STATE | state as u64
+}
+
+fn with_opening(word: u64) -> u64 {
+    word.wrapping_add(ONE_OPENING).wrapping_add(ONE_MORE)
+}
+
 struct LockEntry {
-    state: AtomicU8,
+    /// State and openings.
+    word: AtomicU64,
     /// Process and device.
     key: AtomicU64,
     length: AtomicUsize,
@@ -210,8 +293,19 @@ impl Table {
         let of_others = || self.entries.iter().filter(is_anothers).find(claim);
         if let Some(entry) = known.or_else(free).or_else(of_others) {
             entry.write(key, name);
-            entry.state.store(state as u8, Ordering::Release);
+            // A port is noted as open by the thread that is about to open it.
+            entry.update(|word| {
+                let word = with_state(word, state);
+                Some(if state == State::Open { with_opening(word) } else { word })
+            });
         }
+    }
+
+    fn end_opening(&self, key: u64) {
+        let mut known = self.entries.iter().filter(|entry| entry.key() == key);
+        let _ = known.find(|entry| {
+            entry.update(|word| (word & OPENINGS != 0).then(|| word.wrapping_sub(ONE_OPENING)))
+        });
     }
 
     fn put_unless_locked(&self, key: u64, name: &DeviceName, state: State, parent: u32) {
@@ -245,7 +339,7 @@ impl Table {
 impl LockEntry {
     const fn new() -> Self {
         Self {
-            state: AtomicU8::new(State::None as u8),
+            word: AtomicU64::new(State::None as u64),
             key: AtomicU64::new(0),
             length: AtomicUsize::new(0),
             name: [const { AtomicU8::new(0) }; NAME_BYTES],
@@ -253,8 +347,8 @@ impl LockEntry {
     }
 
     fn is_one_of(&self, states: &[State]) -> bool {
-        let now = self.state.load(Ordering::Acquire);
-        states.iter().any(|state| *state as u8 == now)
+        let now = self.word.load(Ordering::Acquire) & STATE;
+        states.iter().any(|state| *state as u64 == now)
     }
 
     fn key(&self) -> u64 {
@@ -271,11 +365,33 @@ impl LockEntry {
     }
 
     fn change(&self, from: State, to: State) -> bool {
-        let (from, to) = (from as u8, to as u8);
-        self.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        self.update(|word| (word & STATE == from as u64).then(|| with_state(word, to)))
+    }
+
+    /// Whether the word was one that `new` changes.
+    fn update(&self, new: impl FnMut(u64) -> Option<u64>) -> bool {
+        self.word.fetch_update(Ordering::AcqRel, Ordering::Acquire, new).is_ok()
+    }
+
+    fn begin_opening(&self) -> bool {
+        self.update(|word| (word & STATE == State::Open as u64).then(|| with_opening(word)))
+    }
+
+    fn idle(&self) -> Option<Idle> {
+        let word = self.word.load(Ordering::Acquire);
+        (word & (STATE | OPENINGS) == State::Open as u64).then_some(Idle(word))
+    }
+
+    fn close(&self, Idle(word): Idle) -> bool {
+        let closed = with_state(word, State::Closed);
+        self.word.compare_exchange(word, closed, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
     fn write(&self, key: u64, name: &DeviceName) {
+        if self.key() != key {
+            // They were openings of another device, or another process's.
+            self.update(|word| Some(word & !OPENINGS));
+        }
         let bytes = name.as_str().as_bytes();
         for (to, from) in self.name.iter().zip(bytes) {
             to.store(*from, Ordering::Relaxed);
@@ -294,7 +410,7 @@ impl LockEntry {
             *to = from.load(Ordering::Relaxed);
         }
         let length = self.length.load(Ordering::Relaxed);
-        self.state.store(State::InDoubt as u8, Ordering::Release);
+        self.change(State::InUse, State::InDoubt);
         DeviceName::parse(bytes.get(..length)?).ok()
     }
 }
@@ -412,6 +528,45 @@ mod tests {
         assert!(has(&table, 100, 5, State::InDoubt));
         assert_eq!(release(&table, 100, Some(Outcome::Done)), [name("ttyS0")]);
         assert!(!has(&table, 100, 5, State::InDoubt));
+    }
+
+    /// Whatever has happened between the look and the close, a descriptor may be there that was not seen.
+    #[rstest]
+    #[case::nothing(&[], true)]
+    #[case::an_opening_is_under_way(&["begin"], false)]
+    #[case::an_opening_has_ended(&["begin", "end"], false)]
+    #[case::locked_once_more(&["put"], false)]
+    fn a_port_is_closed_only_as_it_was_seen(#[case] meanwhile: &[&str], #[case] closed: bool) {
+        let table = Table::new();
+        let port = key_of(100, 5);
+        put(&table, 100, 5, State::Open);
+        let entry = table.find(port, &[State::Open]).unwrap();
+        assert!(entry.idle().is_none(), "the first opening is under way");
+        table.end_opening(port);
+        let idle = entry.idle().unwrap();
+        for word in meanwhile {
+            match *word {
+                "begin" => assert!(entry.begin_opening()),
+                "end" => table.end_opening(port),
+                _ => put(&table, 100, 5, State::Open),
+            }
+        }
+        assert_eq!(entry.close(idle), closed);
+        assert_eq!(has(&table, 100, 5, State::Closed), closed);
+    }
+
+    /// The entry is used for another device, while an opening of the first one has never returned.
+    #[test]
+    fn openings_of_one_device_do_not_count_for_another() {
+        let table = Table::new();
+        put(&table, 100, 5, State::Open);
+        table.change(key_of(100, 5), State::Open, State::None);
+        put(&table, 100, 6, State::Open);
+        table.end_opening(key_of(100, 5));
+        let entry = table.find(key_of(100, 6), &[State::Open]).unwrap();
+        assert!(entry.idle().is_none());
+        table.end_opening(key_of(100, 6));
+        assert!(entry.idle().is_some());
     }
 
     /// A request that came to nothing in one thread, while another has got the device.

@@ -5,6 +5,7 @@ use std::ffi::CStr;
 use std::mem::MaybeUninit;
 use std::ops::RangeInclusive;
 use std::os::fd::{AsRawFd, RawFd};
+use std::time::Duration;
 
 use lfp::Holder;
 use lfp::client::RELEASE_PATIENCE;
@@ -18,14 +19,14 @@ use ttylock::{DeviceName, Numbers, Outcome, has_serial_driver};
 
 use crate::locks::{self, State};
 use crate::mode::{Ports, settings};
-use crate::service::{NoAnswer, Service};
+use crate::service::{NoAnswer, Service, now, rest};
 use crate::{files, messages, path, real, system};
 
 /// What is to happen around the opening of a port.
 pub(crate) enum Opening {
-    /// Nothing: it is no port, or is ours already, or the service is away.
+    /// Nothing: it is no port, or is ours by another's lock, or the service is away.
     Plain,
-    /// The port with this number was locked for this; if it cannot be opened, it is to be released.
+    /// The port with this number is locked for this, or was before: `opened` is to be told what has come of it.
     Locked(u64),
     /// Somebody else has it, or there is no lock where there must be one.
     Refused(Errno),
@@ -35,6 +36,12 @@ pub(crate) enum Opening {
 const HELD: Errno = Errno::BUSY;
 const NO_LOCK: Errno = Errno::NOLCK;
 
+/// How often the service is asked for a port that was in the way and is not any more, as other threads open and close
+/// it, and for how many milliseconds. A slow service is asked once.
+const ASKS: u32 = 100;
+const ASKS_MS: u64 = 1000;
+const ASK_PAUSE: Duration = Duration::from_millis(1);
+
 /// Far more than a machine has drivers for.
 const DRIVERS_BYTES: usize = 1 << 16;
 
@@ -43,21 +50,66 @@ const SCANNED: u64 = 1 << 20;
 
 /// A character device is about to be opened: if it is a port, its lock is taken.
 pub(crate) fn lock_to_open(dir: RawFd, path: &CStr, number: u64) -> Opening {
-    if !is_port(number) || locks::is(number, &[State::Open]) {
+    if !is_port(number) {
         return Opening::Plain;
+    }
+    let mut asks = Asks::new();
+    if locks::begin_opening(number) {
+        return Opening::Locked(number);
     }
     let Some(name) = device(dir, path) else {
         let typed = path.to_bytes().escape_ascii().to_string();
         return without(&typed, "its name below /dev is unknown");
     };
+    loop {
+        if let Some(opening) = lock(&name, number, &mut asks) {
+            return opening;
+        }
+        asks.noted = locks::noted();
+        if locks::begin_opening(number) {
+            return Opening::Locked(number);
+        }
+    }
+}
+
+/// How often more the service may be asked for the same opening.
+struct Asks {
+    left: u32,
+    end: u64,
+    /// How many locks were noted, before it was seen that the port has none.
+    noted: u64,
+}
+
+impl Asks {
+    fn new() -> Self {
+        Self { left: ASKS, end: now().saturating_add(ASKS_MS), noted: locks::noted() }
+    }
+
+    fn once_more(&mut self) -> bool {
+        self.left = self.left.saturating_sub(1);
+        rest(ASK_PAUSE);
+        self.left > 0 && now() < self.end
+    }
+}
+
+/// None: what was in the way is so no longer; it is to be asked again.
+fn lock(name: &DeviceName, number: u64, asks: &mut Asks) -> Option<Opening> {
     // The program may have made a lock file itself, which the service is not to release.
     let is_in_file =
-        !locks::is_to_be_released(number) && files::lock_holder(&name) == Some(Pid::this());
+        !locks::is_to_be_released(number) && files::lock_holder(name) == Some(Pid::this());
     let device = || format!("/dev/{}", name.as_str());
-    match ask(&name, number, is_in_file) {
-        Ok((_, Outcome::Done)) => locked(&name, number),
-        Ok(_) | Err(_) if is_in_file => Opening::Plain,
-        Ok((service, Outcome::Busy)) => busy(service, &name, number),
+    locks::begin_asking();
+    let answer = ask(name, number, is_in_file).map(|(service, outcome)| {
+        if outcome == Outcome::Done {
+            locks::set(number, name, State::Open);
+        }
+        (service, outcome)
+    });
+    locks::end_asking();
+    Some(match answer {
+        Ok((_, Outcome::Done)) => Opening::Locked(number),
+        Ok(_) | Err(_) if is_in_file => return ours(number, asks),
+        Ok((service, Outcome::Busy)) => return busy(service, name, number, asks),
         Ok((_, Outcome::Denied)) => denied(&device()),
         // A port is opened without a lock only where no service keeps locks for others.
         Err(NoAnswer::Absent) => without(&device(), "the service does not answer"),
@@ -66,7 +118,7 @@ pub(crate) fn lock_to_open(dir: RawFd, path: &CStr, number: u64) -> Opening {
             Opening::Refused(HELD)
         }
         Err(NoAnswer::Unable(errno)) => Opening::Refused(errno),
-    }
+    })
 }
 
 /// Asks for the lock. The service judges also what a lock file says that names this process: the number may have
@@ -83,35 +135,62 @@ fn ask(name: &DeviceName, number: u64, is_in_file: bool) -> Result<(Service, Out
     answer.map(|outcome| (service, outcome))
 }
 
-fn locked(name: &DeviceName, number: u64) -> Opening {
-    locks::set(number, name, State::Open);
-    Opening::Locked(number)
-}
-
-fn busy(mut service: Service, name: &DeviceName, number: u64) -> Opening {
-    let mut holders = service.ask(|client| client.status(Some(name))).unwrap_or_default();
+fn busy(mut service: Service, name: &DeviceName, number: u64, asks: &mut Asks) -> Option<Opening> {
+    let answer = service.ask(|client| client.status(Some(name)));
+    let is_answered = answer.is_ok();
+    let mut holders = answer.unwrap_or_default();
     // A process that merely has it open keeps nobody out.
     holders.retain(Holder::keeps_out);
     // The service may not be able to read the program's own lock file (socat -L).
     let in_file = || files::lock_holder(name);
     let pids: Vec<Option<Pid>> = holders.iter().map(|holder| holder.pid).collect();
     if are_all_ours(&pids, in_file, system::shares_locks_of_holder) {
-        return Opening::Plain;
+        // No thread of this process releases an ancestor's.
+        let is_ancestors = |pid: &Option<Pid>| pid.is_some_and(|pid| pid != Pid::this());
+        if !pids.is_empty() && pids.iter().all(is_ancestors) {
+            return Some(Opening::Plain);
+        }
+        return ours(number, asks);
+    }
+    // Whoever had it has released it since: another thread of this process, too.
+    if is_answered && holders.is_empty() && asks.once_more() {
+        return None;
     }
     let holder = holders.first();
     let Some(time) = settings().wait else {
         messages::held(name, holder, "");
-        return Opening::Refused(HELD);
+        return Some(Opening::Refused(HELD));
     };
     messages::held(name, holder, &format!("; waiting, {} at most", span(time)));
-    match service.wait(name, Pid::this(), time) {
-        Ok(Outcome::Done) => locked(name, number),
+    locks::begin_asking();
+    let answer = service.wait(name, Pid::this(), time);
+    if answer == Ok(Outcome::Done) {
+        locks::set(number, name, State::Open);
+    }
+    locks::end_asking();
+    Some(match answer {
+        Ok(Outcome::Done) => Opening::Locked(number),
         Ok(Outcome::Busy | Outcome::Denied) => Opening::Refused(HELD),
         Err(errno) => {
             locks::set_to_be_released(number, name, State::Closed);
             Opening::Refused(errno)
         }
+    })
+}
+
+/// The lock is this process's: from before an execve(2), or by a lock file that the program has made; unless another
+/// thread has got it for an opening of its own. That thread may note it a moment later, and releases it.
+fn ours(number: u64, asks: &mut Asks) -> Option<Opening> {
+    let is_asked_for = locks::is_asked_for();
+    let may_end = is_asked_for || locks::noted() != asks.noted;
+    if locks::begin_opening(number) {
+        return Some(Opening::Locked(number));
     }
+    let is_ending = locks::is_to_be_released(number);
+    if (is_ending || may_end) && asks.once_more() {
+        return None;
+    }
+    Some(if is_ending { Opening::Refused(HELD) } else { Opening::Plain })
 }
 
 /// Whether every holder of the lock of a port is one of ours: then it is ours to open. A program of
@@ -145,9 +224,21 @@ fn denied(device: &str) -> Opening {
     }
 }
 
-/// The port that was locked for this has been opened: nobody else can open it any more, if that is wanted. Not
-/// a pseudo-terminal: nobody would end its exclusive mode if this process is killed.
-pub(crate) fn make_exclusive(number: u64, fd: RawFd) {
+/// The opening of a locked port has ended, with a descriptor, or -1.
+pub(crate) fn opened(number: u64, fd: RawFd) {
+    if fd >= 0 {
+        make_exclusive(number, fd);
+    }
+    locks::end_opening(number);
+    // It has failed, or another thread has closed its descriptor while the opening still kept the lock.
+    if real::device_of(fd) != Some(number) {
+        release_closed(&[number]);
+    }
+}
+
+/// Nobody else can open the port any more, if that is wanted. Not a pseudo-terminal: nobody would end its
+/// exclusive mode if this process is killed.
+fn make_exclusive(number: u64, fd: RawFd) {
     if settings().is_exclusive && !numbers(number).is_pseudo_terminal() {
         real::set_exclusive(fd);
     }
@@ -185,17 +276,22 @@ pub(crate) fn locked_among(closed: &RangeInclusive<RawFd>) -> Vec<u64> {
     leaving.filter(|number| locks::is(*number, &[State::Open])).collect()
 }
 
-/// They are closed: the ports of which no descriptor is left are released.
+/// They are closed: the ports of which no descriptor is left, and which nobody is about to open, are released.
 pub(crate) fn release_closed(ports: &[u64]) {
     let patience = settings().timeout;
     if ports.is_empty() {
         // Earlier releases may be repeated.
         return locks::release(patience.min(RELEASE_PATIENCE));
     }
-    let devices = devices();
-    let is_open = |number: &&u64| devices.iter().any(|(_, it)| it == *number);
-    for number in ports.iter().filter(|number| !is_open(number)) {
-        locks::change(*number, State::Open, State::Closed);
+    let mut ports = ports.to_vec();
+    while !ports.is_empty() {
+        let idle: Vec<_> = ports.iter().filter_map(|it| Some((*it, locks::idle(*it)?))).collect();
+        let devices = if idle.is_empty() { Vec::new() } else { devices() };
+        let is_open = |number: u64| devices.iter().any(|(_, it)| *it == number);
+        let left = idle.into_iter().filter(|(number, _)| !is_open(*number));
+        // What was opened meanwhile may have a descriptor that was not seen.
+        ports =
+            left.filter(|(number, idle)| !locks::close(*number, *idle)).map(|it| it.0).collect();
     }
     locks::release(patience);
 }

@@ -117,11 +117,7 @@ pub(super) unsafe fn locked<R>(
     };
     let result = call();
     let errno = real::errno();
-    match descriptor(&result) {
-        fd @ 0.. => ports::make_exclusive(port, fd),
-        // It is released, unless another thread has it open.
-        _ => ports::release_closed(&[port]),
-    }
+    ports::opened(port, descriptor(&result));
     real::set_errno(errno);
     Some(result)
 }

@@ -26,6 +26,7 @@ for number in range(2 if what == 'full' else 0):
 print('listens', flush=True)
 if what in ('full', 'refuses'): sys.stdin.readline()
 def serve(peer):
+    global what
     if what == 'silent': return others.append(peer)
     if what == 'crowded': return peer.sendall(b'421 later\\r\\n')
     if what == 'hangs-up': return
@@ -33,12 +34,14 @@ def serve(peer):
     for line in peer.makefile():
         verb = line.split()[0]
         print(line.strip(), flush=True)
-        if verb == 'LOCK' and what != 'denies': time.sleep(3)
+        if verb == 'LOCK' and what in ('slow', 'busy'): time.sleep(3)
         if verb == 'LOCK' and what == 'slow': open(LOCK, 'w').write('%10d\\n' % int(line.split()[2]))
         if verb == 'UNLOCK' and os.path.exists(LOCK): os.unlink(LOCK)
-        if verb == 'LOCK' and what == 'busy': answer = b'450 : File busy'
+        if verb == 'LOCK' and what in ('busy', 'released'): answer = b'450 : File busy'
         elif verb == 'LOCK' and what == 'denies': answer = b'550 Denied.'
-        elif verb == 'STAT': answer = b'211-holders=0 shown=0\\r\\n211 End of status.'
+        elif verb == 'STAT':
+            answer = b'211-holders=0 shown=0\\r\\n211 End of status.'
+            if what == 'released': what = 'free'
         else: answer = b'200 Command okay.'
         peer.sendall(answer + b'\\r\\n')
 while True:
@@ -88,6 +91,7 @@ const ABSENT: &str = "lfp: no lock for /dev/ttyW0: the service does not answer\n
 #[rstest]
 #[case::slow(OPEN, "slow", "", "opened\n", 3)]
 #[case::slow_and_held(OPEN, "busy", "", "EBUSY\n", 3)]
+#[case::held_until_it_was_asked_who_has_it(OPEN, "released", "", "opened\n", 0)]
 #[case::slow_for_a_lock_file(TAKE, "slow", "", "taken\n", 3)]
 #[case::slow_and_held_as_a_lock_file(TAKE, "busy", "", "EEXIST\n", 3)]
 #[case::never_greets(OPEN, "silent", "", &format!("{SILENT}EBUSY\n"), 10)]
@@ -122,7 +126,7 @@ fn only_a_service_that_is_not_there_counts_as_none(
     assert_eq!(end.output(), expected, "{end}{}", service.output());
     let [least, most] = [seconds, seconds + 20].map(Duration::from_secs);
     assert!((least..most).contains(&took), "{took:?}");
-    let has_asked = ["slow", "busy", "denies"].contains(&what);
+    let has_asked = ["slow", "busy", "denies", "released"].contains(&what);
     let says = |text: &str, expected| {
         let is_so = || service.output().contains(text) == expected;
         assert!(comes(is_so), "{text}: {}", service.output());

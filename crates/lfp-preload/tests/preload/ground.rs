@@ -47,9 +47,9 @@ pub(crate) fn say(program: &mut Process<'_>, word: &str) -> String {
     until(LIMIT, said).unwrap_or_default()
 }
 
-/// A program of these tests in C, compiled outside; each is compiled once, for the first test that asks.
+/// A program or library of these tests in C, compiled outside; each is compiled once, for the first test that asks.
 #[expect(clippy::expect_used, reason = "a machine on which the tests cannot run")]
-fn compiled(name: &str) -> PathBuf {
+fn compiled(name: &str, options: &[&str]) -> PathBuf {
     static ONE: Mutex<()> = Mutex::new(());
     let _one = ONE.lock();
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/preload/{name}.c"));
@@ -57,7 +57,8 @@ fn compiled(name: &str) -> PathBuf {
         Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
     if !made.exists() {
         let mut compiler = std::process::Command::new("cc");
-        let end = compiler.args(["-w", "-O1", "-pthread", "-o"]).arg(&made).arg(source).output();
+        compiler.args(["-w", "-O1", "-pthread"]).args(options).arg("-o");
+        let end = compiler.arg(&made).arg(source).output();
         let end = end.expect("a compiler: run .ci/install (it reads .ci/packages)");
         assert!(end.status.success(), "{}", String::from_utf8_lossy(&end.stderr));
     }
@@ -93,10 +94,15 @@ impl Ground {
 
     /// A ground with one of the programs in C, as `/tmp/NAME`.
     pub(crate) fn with_program(name: &str) -> Self {
-        let ground = Self::with(&[(name, &compiled(name))]);
+        let ground = Self::with(&[(name, &compiled(name, &[]))]);
         let install = ["-m", "755", &format!("/run/test/{name}"), &format!("/tmp/{name}")];
         ground.sandbox.command("install").args(install).run().expect(0);
         ground
+    }
+
+    /// A ground with one of the libraries in C, for `preloaded_with`.
+    pub(crate) fn with_library(name: &str) -> Self {
+        Self::with(&[(name, &compiled(name, &["-shared", "-fPIC"]))])
     }
 
     /// The ports are `/dev/ttyW0` and so on.
@@ -127,6 +133,12 @@ impl Ground {
 
     pub(crate) fn shell(&self, script: &str, user: User) -> Command<'_> {
         self.preloaded(&["sh", "-c", script]).user(user)
+    }
+
+    /// A command with the library, and behind it one of `with_library`: to ours, that is the C library.
+    pub(crate) fn preloaded_with(&self, name: &str, words: &[&str]) -> Command<'_> {
+        let both = format!("LD_PRELOAD={LIBRARY}:/run/test/{name}");
+        self.preloaded(&[&[both.as_str()], words].concat())
     }
 
     /// A command with the library; what leads into the sandbox is to do without.

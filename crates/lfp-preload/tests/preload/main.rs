@@ -12,5 +12,6 @@ mod owed;
 mod run;
 mod story;
 mod told;
+mod under_way;
 mod unloadable;
 mod untouched;
