@@ -556,7 +556,7 @@ fn do_deed(root: &Path, deed: &str, pids: &[u32]) -> Outcome {
             let _ = nix::sys::signal::kill(giver, nix::sys::signal::Signal::SIGKILL);
             // Another process may have done it.
             let _ = until(LIMIT, || (!lives(pid(pids[0]))).then_some(()));
-            for ended in table.ended_holders() {
+            for ended in table.ended_holders(Instant::now()) {
                 table.remove_locks_of_ended(ended);
             }
             Outcome::Done

@@ -561,6 +561,26 @@ fn dead_locks_go_by_themselves() {
     zombie.wait().expect("its end");
 }
 
+/// Also of a file that another process held by `flock(2)` when its holder ended: it is tried again.
+#[test]
+fn a_dead_lock_that_was_held_goes_by_itself() {
+    let mut daemon = Daemon::start(&[]);
+    daemon.kill();
+    let holder = Holder::new();
+    let path = daemon.ground.path("lock/LCK..ttyS1");
+    std::fs::write(&path, format!("{:>10}\n", holder.pid())).unwrap();
+    let file = File::open(path).unwrap();
+    let held = Flock::lock(file, FlockArg::LockExclusiveNonblock).expect("flock");
+    daemon.begin();
+    let mut client = daemon.on_unix().greeted();
+    drop(holder);
+    // The daemon meets the end of the holder before the second of these.
+    assert_eq!([client.ask("noop"), client.ask("noop")], [DONE, DONE]);
+    assert_eq!(daemon.ground.locks(), ["LCK..ttyS1"]);
+    drop(held);
+    assert!(comes(|| daemon.ground.locks().is_empty()), "removed");
+}
+
 /// Those of other programs too, when they end after the start of the service or have ended before.
 #[test]
 fn dead_locks_are_found_at_the_start() {

@@ -320,31 +320,38 @@ impl<'s> Daemon<'s> {
         self.service.journal.log.record(severity, &format_args!("{text}"));
     }
 
-    /// A process is gone. Files of its locks that could not be removed are tried again a second later.
+    /// A process is gone. Files of its locks that could not be removed are tried again later.
     fn process_gone(&mut self, pid: Pid) {
         self.service.process_gone(pid);
-        if self.service.table.watched().has_leftovers() {
-            self.search_within(CHECK_EVERY);
-        }
+        self.search_for_leftovers(Instant::now());
     }
 
-    /// Searches once a second for ended holders that the kernel does not report, or whose locks could not be removed, and
-    /// for processes that have got a number with a lock.
+    /// Searches when the next of these files is due, a second from now at the earliest: one whose holder may live after all
+    /// stays due.
+    fn search_for_leftovers(&mut self, now: Instant) {
+        let next = self.service.table.watched().next_attempt();
+        let next = next.map(|moment| moment.saturating_duration_since(now).max(CHECK_EVERY));
+        next.into_iter().for_each(|time| self.search_within(time));
+    }
+
+    /// Searches once a second for ended holders that the kernel does not report, and for processes that have got a number
+    /// with a lock; and for holders whose locks could not be removed, when these are due.
     fn search(&mut self, now: Instant) {
         if self.search_at.take_if(|moment| *moment <= now).is_none() {
             return;
         }
-        if self.watches.polls_for_ends || self.service.table.watched().has_leftovers() {
-            for pid in self.service.table.ended_holders() {
+        let next = self.service.table.watched().next_attempt();
+        if self.watches.polls_for_ends || next.is_some_and(|moment| moment <= now) {
+            for pid in self.service.table.ended_holders(now) {
                 self.service.process_gone(pid);
             }
             self.watches.polls_for_ends &= !self.service.table.watched().is_empty();
         }
         self.service.check_newcomers();
-        let has_leftovers = self.service.table.watched().has_leftovers();
-        if self.watches.polls_for_ends || has_leftovers || !self.service.for_missing.is_empty() {
+        if self.watches.polls_for_ends || !self.service.for_missing.is_empty() {
             self.search_at = now.checked_add(CHECK_EVERY);
         }
+        self.search_for_leftovers(now);
     }
 
     /// When a daemon that is not needed any more ends, unless a client comes.

@@ -14,7 +14,7 @@ use pidlockfile::process::{Machine, ProcessIdentity};
 use super::backoff::Backoff;
 use super::directories::Directories;
 use super::flock_guards::{FlockGuards, Kept};
-use super::watched::Watched;
+use super::watched::{Again, Watched};
 use super::{Answer, Cause, Event, Pass, Request, Stop};
 use crate::device::name::DeviceName;
 use crate::device::node::ResolvedDevice;
@@ -308,7 +308,7 @@ impl Table {
     }
 
     /// Removes the locks of a process of this number that has ended, even if another process has the number by now. Call it
-    /// again a second later as long as [`Watched::has_leftovers`].
+    /// again at [`Watched::next_attempt`].
     pub fn remove_locks_of_ended(&mut self, pid: Pid) -> Vec<Event> {
         let State { guards, watched, machine, .. } = &mut self.state;
         guards.let_go_of_ended(pid, machine);
@@ -317,16 +317,19 @@ impl Table {
         for who in &ended {
             match self.state.open() {
                 Ok(open) => daemon::remove_dead(&open.own, &mut self.state, who),
-                Err(_) => self.state.watched.remove_each(who, Instant::now(), |_, _| true),
+                Err(_) => {
+                    self.state.watched.remove_each(who, Instant::now(), |_, _| Some(Again::Later))
+                }
             }
         }
         self.take_events()
     }
 
-    /// The numbers of watched processes that have ended, perhaps without an event.
-    pub fn ended_holders(&mut self) -> Vec<Pid> {
+    /// The numbers of watched processes that have ended, perhaps without an event; not of those whose locks are not to be
+    /// tried again yet.
+    pub fn ended_holders(&mut self, now: Instant) -> Vec<Pid> {
         let State { machine, watched, .. } = &mut self.state;
-        watched.holders().filter(|who| machine.fate(who).is_over()).map(|who| who.pid).collect()
+        watched.holders(now).filter(|who| machine.fate(who).is_over()).map(|who| who.pid).collect()
     }
 
     /// Removes a lock file that was seen to be stale, if it is still the same one and still stale. May sleep

@@ -5,7 +5,7 @@
 //! The list is only a hint: when a process ends, the file itself is judged.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use pidlockfile::process::{ProcessIdentity, Start};
 use pidlockfile::{Name, Pid};
@@ -17,6 +17,21 @@ use crate::subordinate::owner_of;
 
 /// The user of a file; `None` if it is not known: all of these count as one user.
 type User = Option<u32>;
+
+/// The pause between two attempts at the files of a process that has ended.
+const FIRST_REST: Duration = Duration::from_secs(1);
+
+/// The longest one: a file that is held for ever costs two attempts in this time.
+const LONGEST_REST: Duration = Duration::from_secs(8);
+
+/// When a file that could not be removed is tried again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Again {
+    /// This attempt decided nothing.
+    Soon,
+    /// It may be kept for long. Each such attempt doubles the rest.
+    Later,
+}
 
 /// The holders, each with its files. With a limit of 0, it stays empty. No user but root fills it.
 #[derive(Debug, Default)]
@@ -30,8 +45,36 @@ pub struct Watched {
 #[derive(Debug, Default)]
 struct HolderFiles {
     files: BTreeMap<Name, User>,
-    /// If it has ended, and another process holds a file of it.
-    attempts: Option<Backoff>,
+    /// If it has ended, and a file of it could not be removed.
+    attempts: Option<Attempts>,
+}
+
+/// The attempts to remove the files of a process that has ended.
+#[derive(Clone, Copy, Debug)]
+struct Attempts {
+    backoff: Backoff,
+    next: Instant,
+    rest: Duration,
+}
+
+impl Attempts {
+    fn since(now: Instant) -> Self {
+        Self { backoff: Backoff::since(now), next: now, rest: FIRST_REST }
+    }
+
+    fn pause(&mut self, again: Again, now: Instant) {
+        self.backoff.pause(Cause::Breaking, now);
+        let longer = self.rest.saturating_mul(2).min(LONGEST_REST);
+        let rest = match again {
+            Again::Soon => FIRST_REST,
+            Again::Later => std::mem::replace(&mut self.rest, longer),
+        };
+        self.next = now.checked_add(rest).unwrap_or(now);
+        // After the rest, another process may hold the file: the old reading of the kernel's list says nothing.
+        if again == Again::Later && self.backoff.decides() {
+            self.backoff = Backoff::since(self.next).used_up(self.next);
+        }
+    }
 }
 
 impl Watched {
@@ -63,28 +106,33 @@ impl Watched {
         });
     }
 
-    /// Calls `is_left` for each file of a process that has ended. It removes the file, or returns true if another attempt
-    /// is needed: only then the file stays listed.
+    /// Calls `try_remove` for each file of a process that has ended. It removes the file, or returns when another
+    /// attempt is needed: only then the file stays listed.
     pub(super) fn remove_each(
         &mut self,
         who: &ProcessIdentity,
         now: Instant,
-        mut is_left: impl FnMut(&Name, Backoff) -> bool,
+        mut try_remove: impl FnMut(&Name, Backoff) -> Option<Again>,
     ) {
         let Some(held) = self.holders.get_mut(who) else { return };
-        let backoff = held.attempts.get_or_insert(Backoff::since(now));
-        held.files.retain(|name, _| is_left(name, *backoff));
-        backoff.pause(Cause::Breaking, now);
-        if held.files.is_empty() {
-            self.holders.remove(who);
+        let attempts = held.attempts.get_or_insert(Attempts::since(now));
+        let mut latest = None;
+        held.files.retain(|name, _| {
+            let again = try_remove(name, attempts.backoff);
+            latest = latest.max(again);
+            again.is_some()
+        });
+        match latest {
+            Some(again) => attempts.pause(again, now),
+            None => drop(self.holders.remove(who)),
         }
         self.fresh.remove(who);
     }
 
-    /// Whether files of ended processes are listed that could not be removed yet.
+    /// When the next attempt is due, if files of ended processes are listed that could not be removed yet.
     #[must_use]
-    pub fn has_leftovers(&self) -> bool {
-        self.holders.values().any(|held| held.attempts.is_some())
+    pub fn next_attempt(&self) -> Option<Instant> {
+        self.holders.values().filter_map(|held| Some(held.attempts?.next)).min()
     }
 
     /// The holders that have come since this was last asked. The caller reports when they end.
@@ -93,8 +141,10 @@ impl Watched {
         fresh.filter(|who| self.holders.contains_key(who)).collect()
     }
 
-    pub(super) fn holders(&self) -> impl Iterator<Item = &ProcessIdentity> {
-        self.holders.keys()
+    /// The holders, except those that have ended and whose files are not to be tried yet.
+    pub(super) fn holders(&self, now: Instant) -> impl Iterator<Item = &ProcessIdentity> {
+        let is_due = move |held: &HolderFiles| held.attempts.is_none_or(|it| it.next <= now);
+        self.holders.iter().filter(move |(_, held)| is_due(held)).map(|(who, _)| who)
     }
 
     /// The holders that have, or had, this number.
@@ -140,7 +190,10 @@ mod tests {
     /// The files of a process, which all can be removed.
     fn take(watched: &mut Watched, who: &ProcessIdentity) -> BTreeSet<Name> {
         let mut files = BTreeSet::new();
-        watched.remove_each(who, Instant::now(), |name, _| !files.insert(name.clone()));
+        watched.remove_each(who, Instant::now(), |name, _| {
+            files.insert(name.clone());
+            None
+        });
         files
     }
 
@@ -150,7 +203,7 @@ mod tests {
         for (file, holder) in [("LCK..a", 5), ("LCK..b", 5), ("LCK..c", 6)] {
             watched.add(&name(file), &who(holder), USER);
         }
-        assert!(!watched.is_empty() && watched.holders().eq(&[who(5), who(6)]));
+        assert!(!watched.is_empty() && watched.holders(Instant::now()).eq(&[who(5), who(6)]));
         assert_eq!([5, 6, 7].map(|holder| watched.count_of(&who(holder))), [2, 1, 0]);
         assert_eq!(watched.take_fresh(), [who(5), who(6)]);
         assert_eq!(watched.take_fresh(), []);
@@ -174,6 +227,35 @@ mod tests {
         assert_eq!((watched.count_of(&first), watched.count_of(&second)), (0, 1));
         watched.forget(&[name("LCK..b")], pid(5));
         assert!(watched.is_empty());
+    }
+
+    /// Five attempts decide nothing. Each later one that finds the file held doubles the rest, up to a bound, and is followed
+    /// by one that decides by a reading of the kernel's list that began after the rest.
+    #[test]
+    fn a_file_that_is_held_for_long_is_tried_more_and_more_seldom() {
+        let begun = Instant::now();
+        let mut now = begun;
+        let mut watched = Watched::up_to(10);
+        watched.add(&name("LCK..a"), &who(5), USER);
+        let (mut rests, mut is_read) = (Vec::new(), false);
+        for _ in 0..18 {
+            watched.remove_each(&who(5), now, |_, backoff| {
+                let again = if is_read { Again::Later } else { Again::Soon };
+                is_read = backoff.decides() && !is_read;
+                if is_read && rests.len() > 6 {
+                    assert_eq!(backoff.decides_at(), now);
+                }
+                Some(again)
+            });
+            let next = watched.next_attempt().expect("another attempt");
+            assert_eq!(watched.holders(next - Duration::from_nanos(1)).count(), 0);
+            assert!(watched.holders(next).eq(&[who(5)]));
+            rests.push((next - now).as_secs());
+            now = next;
+        }
+        assert_eq!(rests, [1, 1, 1, 1, 1, 1, 1, 1, 2, 1, 4, 1, 8, 1, 8, 1, 8, 1]);
+        take(&mut watched, &who(5));
+        assert_eq!((watched.is_empty(), watched.next_attempt()), (true, None));
     }
 
     /// A user that plants lock files leaves room for those of all others.

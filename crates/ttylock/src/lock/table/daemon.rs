@@ -22,7 +22,7 @@ use crate::lock::directories::{LockFile, Place};
 use crate::lock::flock::Flocks;
 use crate::lock::flock_guards::{FlockGuards, Kept};
 use crate::lock::holders::Holder;
-use crate::lock::watched::Watched;
+use crate::lock::watched::{Again, Watched};
 use crate::lock::{Stop, Weight, names};
 
 /// The most records that are examined at the start of a daemon.
@@ -107,8 +107,8 @@ fn watch_all(own: &Place, state: &mut State) {
             // Another process is at it. As long as it passes the lock, our flock(2) would prevent that.
             Err(Busy::NotYet(_) | Busy::Changing(_) | Busy::Shut) => {
                 let lock = state.read(file).ok().flatten();
-                let classified = lock.map(|lock| state.classify(lock));
-                if let Some(Err(Busy::Held(who))) = classified {
+                // If its holder is dead, the lock is tried again.
+                if let Some(who) = lock.and_then(|lock| state.holder_of(&lock)) {
                     watch(state, file, &who);
                 }
             }
@@ -155,18 +155,21 @@ pub(super) fn device_of_file(
     follow(dev_dir, &device).ok()
 }
 
-/// Removes the locks of a process that has ended. Those that another process holds now stay listed for another attempt.
-/// If the last of these attempts finds a `flock(2)` that counts, the lock is listed no more: it stays until the next
-/// LOCK or the next start of a daemon.
+/// Removes the locks of a process that has ended. Those that another process holds now stay listed for another attempt,
+/// for as long as it holds them.
 pub(super) fn remove_dead(own: &Place, state: &mut State, who: &ProcessIdentity) {
     let mut watched = std::mem::take(&mut state.watched);
     watched.remove_each(who, Instant::now(), |name, backoff| {
         let file = own.file(name);
         state.backoff = backoff;
         match state.examine(file) {
-            Ok(None) => false,
-            Err(busy) => matches!(busy, Busy::NotYet(_) | Busy::Changing(None) | Busy::Shut),
-            Ok(Some((lock, stale))) => state.remove(file, lock, stale) != Attempt::Done(()),
+            Ok(Some((lock, stale))) => match state.remove(file, lock, stale) {
+                Attempt::Done(()) => None,
+                Attempt::Changed | Attempt::Contended => Some(Again::Soon),
+            },
+            Err(Busy::NotYet(_)) => Some(Again::Soon),
+            Err(Busy::Changing(_) | Busy::Shut) => Some(Again::Later),
+            Ok(None) | Err(Busy::Held(_) | Busy::BeingWritten | Busy::Obstacle(_)) => None,
         }
     });
     state.watched = watched;
