@@ -5,7 +5,7 @@ use std::ffi::CStr;
 use std::mem::MaybeUninit;
 use std::ops::RangeInclusive;
 use std::os::fd::{AsRawFd, RawFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lfp::Holder;
 use lfp::client::RELEASE_PATIENCE;
@@ -19,7 +19,7 @@ use ttylock::{DeviceName, Numbers, Outcome, has_serial_driver};
 
 use crate::locks::{self, State};
 use crate::mode::{Ports, settings};
-use crate::service::{NoAnswer, Service, now, rest};
+use crate::service::{NoAnswer, Service, rest};
 use crate::{files, messages, path, real, system};
 
 /// What is to happen around the opening of a port.
@@ -37,9 +37,9 @@ const HELD: Errno = Errno::BUSY;
 const NO_LOCK: Errno = Errno::NOLCK;
 
 /// How often the service is asked for a port that was in the way and is not any more, as other threads open and close
-/// it, and for how many milliseconds. A slow service is asked once.
+/// it, and for which part of the time that it has to answer. A slow service is asked once.
 const ASKS: u32 = 100;
-const ASKS_MS: u64 = 1000;
+const ASKS_PART: u32 = 4;
 const ASK_PAUSE: Duration = Duration::from_millis(1);
 
 /// Far more than a machine has drivers for.
@@ -75,20 +75,24 @@ pub(crate) fn lock_to_open(dir: RawFd, path: &CStr, number: u64) -> Opening {
 /// How often more the service may be asked for the same opening.
 struct Asks {
     left: u32,
-    end: u64,
+    end: Option<Instant>,
     /// How many locks were noted, before it was seen that the port has none.
     noted: u64,
 }
 
 impl Asks {
     fn new() -> Self {
-        Self { left: ASKS, end: now().saturating_add(ASKS_MS), noted: locks::noted() }
+        Self {
+            left: ASKS,
+            end: Instant::now().checked_add(settings().timeout / ASKS_PART),
+            noted: locks::noted(),
+        }
     }
 
     fn once_more(&mut self) -> bool {
         self.left = self.left.saturating_sub(1);
         rest(ASK_PAUSE);
-        self.left > 0 && now() < self.end
+        self.left > 0 && self.end.is_some_and(|end| Instant::now() < end)
     }
 }
 
