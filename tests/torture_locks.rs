@@ -505,12 +505,10 @@ impl Taker {
             _ => self.door.clone(),
         };
         let mut said = self.let_go(&door);
-        // While a process stands still in the gate, nothing is released, and little on a busy machine: an UNLOCK is refused
-        // after some seconds.
         let begin = Instant::now();
         // A lock that the service outside has taken for a process inside has its number there.
         let may_be_ours = |taker: &Self| taker.is_inside || taker.is_named_now();
-        while said == Some(false) && begin.elapsed() < 6 * aside() && may_be_ours(self) {
+        while said == Some(false) && begin.elapsed() < refused() && may_be_ours(self) {
             std::thread::sleep(Duration::from_micros(self.lots.below(20_000)));
             said = self.let_go(&door);
         }
@@ -702,7 +700,7 @@ impl Taker {
                 answer = Some(self.table.unlock(&dead));
                 answer.iter().any(|it| it.outcome() == Outcome::Done).then_some(())
             };
-            let is_released = until(6 * aside(), released).is_some();
+            let is_released = until(refused(), released).is_some();
             assert!(is_released, "the lock of {name} stays: {answer:?}");
         }
     }
@@ -877,6 +875,12 @@ fn start_inetd(root: &Path) -> Holder {
 /// How long another process may have a lock file aside, or keep it from being released.
 fn aside() -> Duration {
     ASIDE + Duration::from_secs(number("LFPD_TORTURE_STOP", 0))
+}
+
+/// How long an UNLOCK may be refused. While a process stands still in the gate, nothing is released, and on a busy machine
+/// an UNLOCK may find the gate occupied for seconds, several times.
+fn refused() -> Duration {
+    6 * aside()
 }
 
 /// Stops a process that is in the gate, and lets it go on later: nobody goes past it meanwhile.
