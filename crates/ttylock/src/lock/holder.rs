@@ -1,4 +1,5 @@
-//! A holder of a device as a value: the process, the scheme of its lock, and whether it is alive. Pure.
+//! A holder of a device as a value: the process, the scheme of its lock, and whether it is alive; and what a search for
+//! holders finds. Pure.
 
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -158,6 +159,28 @@ pub fn held_by(holders: &[Holder]) -> String {
     match names.is_empty() {
         true => "held by another process".to_owned(),
         false => format!("held by {}", names.join(", ")),
+    }
+}
+
+/// The holders of one device, or of all serial devices.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Survey {
+    /// The real node of the one device, as a name below `/dev`.
+    pub port: Option<String>,
+    /// The holders, also those that have ended.
+    pub holders: Vec<Holder>,
+    /// Whether the search came to its end. If not, there may be further holders.
+    pub is_complete: bool,
+    /// Holders that no search finds from here.
+    pub out_of_sight: OutOfSight,
+}
+
+impl Survey {
+    /// Of these holders. None is out of sight.
+    #[must_use]
+    pub fn new(holders: Vec<Holder>, is_complete: bool) -> Self {
+        Self { port: None, holders, is_complete, out_of_sight: OutOfSight::default() }
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::Instant;
 use pidlockfile::process::{lives, real_user};
 use pidlockfile::{Pid, ascii};
 
-pub use super::holder::{Holder, OutOfSight, Scheme, Standing, held_by};
+pub use super::holder::{Holder, OutOfSight, Scheme, Standing, Survey, held_by};
 pub use super::open::has_open;
 
 use super::exclusive::{Closing, Duplicate};

@@ -20,7 +20,7 @@ use crate::device::name::DeviceName;
 use crate::device::node::ResolvedDevice;
 use crate::layout::Layout;
 use crate::lock::holder_records::Applicant;
-use crate::lock::holders::{Holder, serial_devices};
+use crate::lock::holders::{Holder, Survey, serial_devices};
 use crate::lock::out_of_sight::out_of_sight;
 
 mod classify;
@@ -45,7 +45,6 @@ mod tests;
 use state::{State, TEMPORARY};
 
 pub use resolve::Names;
-pub use survey::Survey;
 pub use take::Checked;
 
 /// The locks of this machine, for one session or for a whole daemon.

@@ -15,31 +15,9 @@ use crate::dialects::content::Content;
 use crate::lock::Stop;
 use crate::lock::directories::LockFile;
 use crate::lock::flock::{FlockHolder, Flocker};
-use crate::lock::holders::{self, Holder, OutOfSight, Scheme, Standing};
+use crate::lock::holders::{self, Holder, Scheme, Standing, Survey};
 use crate::lock::names::{self, LockNames, lock_names};
 use crate::lock::out_of_sight::out_of_sight;
-
-/// The holders of one device, or of all serial devices.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Survey {
-    /// The real node of the one device, as a name below `/dev`.
-    pub port: Option<String>,
-    /// The holders, also those that have ended.
-    pub holders: Vec<Holder>,
-    /// Whether the search came to its end. If not, there may be further holders.
-    pub is_complete: bool,
-    /// Holders that no search finds from here.
-    pub out_of_sight: OutOfSight,
-}
-
-impl Survey {
-    /// Of these holders. None is out of sight.
-    #[must_use]
-    pub fn new(holders: Vec<Holder>, is_complete: bool) -> Self {
-        Self { port: None, holders, is_complete, out_of_sight: OutOfSight::default() }
-    }
-}
 
 /// See [`super::Table::surveys`].
 pub(super) fn surveys(
