@@ -1,8 +1,11 @@
-//! The administrator's log: syslog.
+//! The administrator's log: syslog. Each user may cause [`LOG_LINES`] lines in a minute ([`Journal`]), so that one user
+//! cannot bury the lines about others.
 //!
 //! Never speaks to a client and never stops a session. If there is no `/dev/log`, or the syslog daemon has
 //! stalled, lines are lost. Opens nothing before the first line.
 
+use std::cmp::Ordering;
+use std::collections::HashMap;
 use std::fmt::{self, Display};
 use std::io::{self, Write};
 use std::os::unix::net::UnixDatagram;
@@ -12,8 +15,12 @@ use std::time::{Duration, Instant};
 use pidlockfile::ascii;
 use syslog::Facility;
 
+use crate::limits::LOG_LINES;
+use crate::peer::Peer;
+use crate::serve::admission::User;
 use crate::sys::SYSLOG;
-use ttylock::Weight;
+use ttylock::subordinate::owner_of;
+use ttylock::{Event, Weight};
 
 /// A line in the log, in characters. The rest is left out.
 const LINE_CHARS: usize = 1024;
@@ -174,6 +181,76 @@ impl fmt::Debug for Log {
     }
 }
 
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// The log, and how many lines each user has caused.
+#[derive(Debug)]
+pub(crate) struct Journal {
+    /// For lines that no user has caused.
+    pub(crate) log: Log,
+    budget: Budget,
+}
+
+/// How many lines each user has caused in a minute, also those that were left out.
+#[derive(Debug)]
+struct Budget {
+    began: Instant,
+    lines: HashMap<User, usize>,
+}
+
+impl Budget {
+    /// One more line about this user: how many these are in this minute.
+    fn spend(&mut self, user: User, now: Instant) -> usize {
+        if now.saturating_duration_since(self.began) >= MINUTE {
+            *self = Self { began: now, lines: HashMap::new() };
+        }
+        // Those beyond this many share one budget.
+        let user = user.map(owner_of);
+        let is_known = self.lines.len() < LOG_LINES || self.lines.contains_key(&user);
+        let lines = self.lines.entry(user.filter(|_| is_known)).or_default();
+        *lines = lines.saturating_add(1);
+        *lines
+    }
+}
+
+impl Journal {
+    pub(crate) fn of(log: Log) -> Self {
+        Self { log, budget: Budget { began: Instant::now(), lines: HashMap::new() } }
+    }
+
+    /// A line about what a user has caused.
+    pub(crate) fn of_user(&mut self, user: User, severity: Severity, line: fmt::Arguments<'_>) {
+        if !self.log.wants(severity) {
+            return;
+        }
+        match self.budget.spend(user, Instant::now()).cmp(&(LOG_LINES + 1)) {
+            Ordering::Less => self.log.record(severity, &line),
+            Ordering::Equal => {
+                let uid = user.map_or_else(|| "an unknown user".to_owned(), |u| format!("uid {u}"));
+                let text =
+                    format!("further lines about {uid} are left out until this minute is over");
+                self.log.record(Severity::Warning, &text);
+            }
+            Ordering::Greater => {}
+        }
+    }
+
+    /// What a request of this peer has led to.
+    pub(crate) fn of_peer(&mut self, peer: &Peer, events: Vec<Event>) {
+        for event in events {
+            let severity = event.weight.into();
+            self.of_user(peer.uid(), severity, format_args!("{peer}: {}", event.text));
+        }
+    }
+
+    /// What no request has led to.
+    pub(crate) fn of_nobody(&mut self, events: Vec<Event>) {
+        for event in events {
+            self.log.record(event.weight.into(), &event.text);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use rstest::rstest;
@@ -212,5 +289,23 @@ mod tests {
     #[case("log_log_mail", None)]
     fn facilities_have_names(#[case] name: &str, #[case] number: Option<u8>) {
         assert_eq!(facility(name).ok().map(|facility| facility as u8), number);
+    }
+
+    #[test]
+    fn each_user_has_so_many_lines_in_a_minute() {
+        let now = Instant::now();
+        let mut budget = Budget { began: now, lines: HashMap::new() };
+        for line in 1..=LOG_LINES + 3 {
+            assert_eq!(budget.spend(Some(1), now), line);
+        }
+        assert_eq!((budget.spend(Some(2), now), budget.spend(None, now)), (1, 1));
+        let later = now + MINUTE;
+        assert_eq!(budget.spend(Some(1), later), 1);
+        for uid in (2..).take(2 * LOG_LINES) {
+            budget.spend(Some(uid), later);
+        }
+        assert!(budget.lines.len() <= LOG_LINES + 1, "those beyond share one budget");
+        assert!(budget.spend(Some(u32::MAX), later) > LOG_LINES);
+        assert_eq!(budget.spend(Some(1), later), 2);
     }
 }

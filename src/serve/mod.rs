@@ -11,7 +11,6 @@ mod client;
 #[cfg(target_os = "linux")]
 mod clients;
 pub(crate) mod connection;
-mod journal;
 #[cfg(target_os = "linux")]
 pub(crate) mod listen;
 pub(crate) mod listener;
@@ -23,8 +22,6 @@ mod opened;
 mod ports;
 mod queue;
 mod service;
-#[cfg(target_os = "linux")]
-mod status_worker;
 #[cfg(target_os = "linux")]
 mod watches;
 pub(crate) mod wire;

@@ -14,11 +14,10 @@ use ttylock::{
 use super::admission::{Owner, Token, User};
 use super::authority::{Authority, Granted, denied};
 use super::client::{Client, Phase};
-use super::journal::Journal;
 use super::ports::PortThreads;
 use super::queue::{Attempt, Queue};
 use crate::limits::{LOCKS_OF_A_USER, STATUS_SEARCH};
-use crate::log::{Log, Severity};
+use crate::log::{Journal, Log, Severity};
 use crate::peer::{Inquiry, Peer};
 use crate::protocol::Session;
 use crate::protocol::command::Command;

@@ -12,7 +12,7 @@ use nix::sys::socket::MsgFlags;
 use pidlockfile::Pid;
 use ttylock::{Node, Numbers};
 
-use super::values::{Credentials, Ids, PeerFacts, PidNumbers, SocketEnds};
+use super::{Credentials, Ids, PeerFacts, PidNumbers, SocketEnds};
 
 /// Where syslog listens. Source: syslogd(8) of FreeBSD and macOS.
 pub(crate) const SYSLOG: &str =

@@ -29,9 +29,6 @@ pub mod client;
 #[doc(hidden)]
 pub mod command;
 mod limits;
-/// What the client asks of the operating system: one file for each kind of system.
-#[cfg_attr(target_os = "linux", path = "sys/linux.rs")]
-#[cfg_attr(not(target_os = "linux"), path = "sys/unix.rs")]
 mod sys;
 
 pub use client::{

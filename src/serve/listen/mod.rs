@@ -29,9 +29,9 @@ use super::opened::serve_openers;
 use super::ports::{ExclusivePorts, OpenPorts};
 use super::queue::CHECK_EVERY;
 use super::service::Service;
-use super::status_worker::StatusWorker;
 use super::watches::Watches;
 use super::wire::{Wire, timeout_until};
+use super::worker::StatusWorker;
 use crate::limits::{CONNECTIONS, READ_BYTES};
 use crate::log::Severity;
 

@@ -14,7 +14,7 @@ use nix::sys::socket::{
 use nix::unistd::Uid;
 
 use crate::limits::CONNECTIONS_MAX;
-use crate::sys::values::SocketEnds;
+use crate::sys::SocketEnds;
 
 /// The kernel's tables of connections must be read whole, to find the user of each connection. A line has 150 bytes,
 /// and a connection within this host has two lines.

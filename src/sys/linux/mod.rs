@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use ttylock::{Node, Numbers};
 
-use super::values::{PeerFacts, PidNumbers};
+use super::{PeerFacts, PidNumbers};
 pub(crate) use inquiry::Inquiry;
 pub(crate) use status::{Status, translate};
 

@@ -15,7 +15,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use pidlockfile::Pid;
 use pidlockfile::process::{self, Ids, numbers_in};
 
-use crate::sys::values::{Credentials, PidNumbers};
+use crate::sys::{Credentials, PidNumbers};
 
 /// More than the status of most processes: it is read in one piece.
 const STATUS_BYTES: usize = 4096;

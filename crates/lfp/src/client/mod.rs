@@ -8,7 +8,6 @@ pub(crate) mod broker;
 mod error;
 mod guard;
 mod reply;
-mod status;
 mod usual;
 
 use std::io::{self, Read};
@@ -26,8 +25,7 @@ pub use crate::limits::{PATIENCE, RELEASE_PATIENCE};
 pub use address::{Address, NotAnAddress, UNIX_SOCKET};
 pub use error::Error;
 pub use guard::{LockError, PortLock, lock, lock_at, lock_timeout, try_lock};
-pub use reply::REPLY_LIMIT;
-pub use status::Waiter;
+pub use reply::{REPLY_LIMIT, Waiter};
 
 use crate::limits::WAIT_MAX_SECS;
 use crate::sys;
@@ -121,7 +119,7 @@ impl Client {
     pub fn listener(&self) -> io::Result<Option<u32>> {
         match self.ends {
             Some([near, far]) => Ok(ttylock::tcp::user(far, near)),
-            None => sys::peer(&self.socket),
+            None => sys::peer(&self.socket).map(Some),
         }
     }
 
@@ -261,7 +259,7 @@ impl Client {
             None => self.ask("STAT")?,
         };
         match reply.code {
-            211..=213 => status::survey_and_waiters(&reply).ok_or(Error::Protocol),
+            211..=213 => reply::survey_and_waiters(&reply).ok_or(Error::Protocol),
             code => Err(refusal(code)),
         }
     }

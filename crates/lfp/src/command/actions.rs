@@ -8,8 +8,7 @@ use wrapcmd::Value;
 
 use super::arguments::{self, Asked, AskedInTime, Handed, Taken};
 use super::listing::refuse_missing;
-use super::outcome::{Failure, exit};
-use super::output::Output;
+use super::outcome::{Failure, Output, exit};
 use super::report::{in_the_way, living, openers};
 use super::row::Row;
 use super::waiting::{self, Waited};

@@ -1,14 +1,21 @@
 //! What only the command asks of a [`Broker`]: to hand locks over, to release those of others, and which processes wait.
+//! Also a guess why a service said "not permitted", which is all it says: most reasons can be checked from here. It gives
+//! sentences for people, and decides nothing.
 
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::time::Duration;
 
-use nix::unistd::geteuid;
+use nix::fcntl::{AT_FDCWD, AtFlags};
+use nix::unistd::{AccessFlags, faccessat, geteuid};
+use pidlockfile::{Pid, process};
 
-use super::outcome::{Failure, NO_FORCE, Reason, nobodys, supposed_reasons};
+use super::outcome::Failure;
 use super::report::living;
+use super::row::{printable, user_name};
 use crate::client::PATIENCE;
-use crate::client::broker::{Broker, Trouble, advice};
-use ttylock::{DeviceName, Outcome, Pass, Request};
+use crate::client::broker::{Broker, Trouble, advice, node, path, wrong_device};
+use ttylock::{DeviceName, Layout, Outcome, Pass, Request};
 
 /// For giving back what the service may have taken for a request that it has not answered: its caller has waited long
 /// enough.
@@ -76,7 +83,7 @@ impl Broker {
     }
 
     /// Why a request was denied, as far as it is known here.
-    pub(super) fn why_denied(&self, request: &Request) -> Vec<Reason> {
+    pub(super) fn why_denied(&self, request: &Request) -> Vec<String> {
         if !self.reasons.is_empty() {
             self.reasons.clone()
         } else if self.is_direct() {
@@ -93,7 +100,7 @@ impl Trouble {
         let foremost = self.failures.get(self.foremost());
         let is_busy = foremost.is_some_and(|(_, error)| error.is_busy());
         let advice = foremost.and_then(|(address, error)| advice(address, error));
-        let mut reasons: Vec<Reason> = self.reasons().into_iter().chain(advice).collect();
+        let mut reasons: Vec<String> = self.reasons().into_iter().chain(advice).collect();
         if is_busy {
             return Failure::unreachable("the lock file service does not answer", reasons);
         }
@@ -104,7 +111,90 @@ impl Trouble {
     }
 
     /// For people.
-    pub(super) fn reasons(&self) -> Vec<Reason> {
+    pub(super) fn reasons(&self) -> Vec<String> {
         self.failures.iter().map(|(address, error)| format!("{address}: {error}")).collect()
+    }
+}
+
+/// The likeliest reasons, a printable line for each: several may have to be mended.
+fn supposed_reasons(Request { device, pid }: &Request) -> Vec<String> {
+    if let Some(reason) = wrong_device(device).or_else(|| nobodys(*pid)) {
+        return vec![reason];
+    }
+    let mut reasons: Vec<String> = somebody_elses(*pid).into_iter().collect();
+    reasons.extend(closed_device(device));
+    if reasons.is_empty() {
+        reasons.push(no_room(&Layout::native().lock_dir).unwrap_or_else(|| {
+            "the service may not write the lock directory, or does not know this user: its log \
+             says which"
+                .to_owned()
+        }));
+    }
+    reasons
+}
+
+/// Why the service does not release a lock by force.
+const NO_FORCE: &str = "only root and members of the service's administrator group may use --force, and the \
+     service must be able to write the lock directory";
+
+/// Why nothing is locked for a number that no process has.
+fn nobodys(pid: Pid) -> Option<String> {
+    (!process::lives(pid)).then(|| format!("there is no process {pid}"))
+}
+
+fn somebody_elses(pid: Pid) -> Option<String> {
+    let (users, own) = (process::users(pid)?, geteuid());
+    let owner = users.real;
+    let foreign = !own.is_root() && !users.belong_to(own.as_raw());
+    foreign.then(|| {
+        // `su` waits for the shell that it has started, and keeps the rights of root.
+        let name = process::stat(pid).map_or_else(String::new, |it| format!(" ({})", printable(&it.name)));
+        let owner = user_name(owner).unwrap_or_else(|| format!("uid {owner}"));
+        format!(
+            "process {pid}{name} belongs to {owner}: you can lock and unlock for your own processes only; \
+             --pid names another one"
+        )
+    })
+}
+
+/// Nobody can lock without a lock directory, or with a full one.
+fn no_room(lock_dir: &Path) -> Option<String> {
+    let shown = printable(&lock_dir.to_string_lossy());
+    match rustix::fs::statvfs(lock_dir) {
+        Ok(room) if room.f_bavail == 0 && room.f_blocks > 0 => {
+            Some(format!("the file system of the lock directory {shown} is full"))
+        }
+        Ok(room) if room.f_favail == 0 && room.f_files > 0 => Some(format!(
+            "the file system of the lock directory {shown} has no room for another file"
+        )),
+        Err(rustix::io::Errno::NOENT) => Some(format!("the lock directory {shown} does not exist")),
+        Ok(_) | Err(_) => None,
+    }
+}
+
+/// A process that may not open a port may not keep others from it either.
+fn closed_device(device: &DeviceName) -> Option<String> {
+    let both = AccessFlags::R_OK | AccessFlags::W_OK;
+    faccessat(AT_FDCWD, &path(device), both, AtFlags::AT_EACCESS).err()?;
+    let node = node(device)?;
+    let group = users::get_group_by_gid(node.gid());
+    let group =
+        group.map_or_else(|| node.gid().to_string(), |it| printable(&it.name().to_string_lossy()));
+    Some(format!("you may not read and write it; members of its group {group} may"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_directory_that_is_missing_is_named() {
+        let root = tempfile::tempdir().unwrap();
+        let missing = root.path().join("lock");
+        let said = no_room(&missing).unwrap();
+        assert_eq!(said, format!("the lock directory {} does not exist", missing.display()));
+        // What is wrong with a file is not known from here.
+        std::fs::write(&missing, "").unwrap();
+        assert_eq!(no_room(&missing).filter(|said| said.contains("does not exist")), None);
     }
 }

@@ -4,8 +4,7 @@
 use pidlockfile::Pid;
 use wrapcmd::{Form, Value};
 
-use super::outcome::{Failure, exit};
-use super::output::Output;
+use super::outcome::{Failure, Output, exit};
 use super::row::printable;
 use super::row::{self, Row};
 use crate::client::broker::{Broker, Route};

@@ -17,8 +17,7 @@ use ttylock::{
     Request, Trigger, follow,
 };
 
-use super::outcome::system_words;
-use super::output::warn;
+use super::outcome::{system_words, warn};
 use super::row::printable;
 
 /// The devices of a command, exclusive while it has them open.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ttylock::Request;
 
-use super::output::warn;
+use super::outcome::warn;
 
 /// There is none.
 pub(super) enum Exclusion {}

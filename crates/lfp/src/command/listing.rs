@@ -6,8 +6,7 @@ use wrapcmd::{Form, Value};
 
 use super::arguments::{List, Presence, Times, Who};
 use super::devices::{Device, NameIndex, serial_names, sort_by_name, suggestion};
-use super::outcome::{Failure, exit};
-use super::output::Output;
+use super::outcome::{Failure, Output, exit};
 use super::report::{self, Findings, Service, table};
 use super::row::printable;
 use crate::client::broker::Route;

@@ -14,7 +14,6 @@ mod exclusive;
 mod executable;
 mod listing;
 mod outcome;
-mod output;
 mod report;
 mod row;
 mod run;
@@ -33,8 +32,7 @@ use wrapcmd::usage::{self, OwnWords};
 pub use arguments::command;
 
 use arguments::{Action, Options};
-use outcome::{Failure, exit};
-use output::Output;
+use outcome::{Failure, Output, exit};
 
 /// Runs the program to its end. The arguments are with the program's name.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {

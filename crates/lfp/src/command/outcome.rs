@@ -1,21 +1,18 @@
-//! Failures, with their exit codes and words: each kind in one place. Also a guess why a service said "not permitted",
-//! which is all it says: most reasons can be checked from here. It gives a sentence for people, and decides nothing.
+//! How a command ends: its exit codes, its failures with their words, each kind in one place, and what it prints: answers on
+//! standard output as text or JSON, complaints on standard error.
 
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
-use std::{fmt, io};
+use std::cell::Cell as Slot;
+use std::fmt;
+use std::io::{self, IsTerminal, Write};
 
 use nix::errno::Errno;
-use nix::fcntl::{AT_FDCWD, AtFlags};
 use nix::sys::signal::Signal;
-use nix::unistd::{AccessFlags, faccessat, geteuid};
-use pidlockfile::{Pid, process};
-use ttylock::{DeviceName, Layout, Request, Scheme};
+use pidlockfile::Pid;
+use ttylock::Scheme;
 use wrapcmd::usage::in_one_line;
-use wrapcmd::{StartError, Value};
+use wrapcmd::{Form, StartError, Value};
 
-use super::row::{Row, printable, user_name};
-use crate::client::broker::{node, path, wrong_device};
+use super::row::{Row, plain, printable};
 
 /// The exit codes: those of sysexits(3) where they fit. [`wrapcmd::exit`] has those that shells use too.
 pub(super) mod exit {
@@ -200,88 +197,104 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Why something is as it is, for people: one printable line.
-pub(super) type Reason = String;
+/// Where answers go. Text goes to standard output, complaints to standard error; JSON, answers
+/// and failures alike, to standard output.
+#[derive(Debug)]
+pub(super) struct Output {
+    form: Form,
+    lost: Slot<bool>,
+}
 
-/// The likeliest reasons: several may have to be mended.
-pub(super) fn supposed_reasons(Request { device, pid }: &Request) -> Vec<Reason> {
-    if let Some(reason) = wrong_device(device).or_else(|| nobodys(*pid)) {
-        return vec![reason];
+impl Output {
+    pub(super) fn new(form: Form) -> Self {
+        Self { form, lost: Slot::new(false) }
     }
-    let mut reasons: Vec<Reason> = somebody_elses(*pid).into_iter().collect();
-    reasons.extend(closed_device(device));
-    if reasons.is_empty() {
-        reasons.push(no_room(&Layout::native().lock_dir).unwrap_or_else(|| {
-            "the service may not write the lock directory, or does not know this user: its log \
-             says which"
-                .to_owned()
-        }));
+
+    pub(super) fn form(&self) -> Form {
+        self.form
     }
-    reasons
-}
 
-/// Why the service does not release a lock by force.
-pub(super) const NO_FORCE: &str = "only root and members of the service's administrator group may use --force, and the \
-     service must be able to write the lock directory";
-
-/// Why nothing is locked for a number that no process has.
-pub(super) fn nobodys(pid: Pid) -> Option<Reason> {
-    (!process::lives(pid)).then(|| format!("there is no process {pid}"))
-}
-
-fn somebody_elses(pid: Pid) -> Option<Reason> {
-    let (users, own) = (process::users(pid)?, geteuid());
-    let owner = users.real;
-    let foreign = !own.is_root() && !users.belong_to(own.as_raw());
-    foreign.then(|| {
-        // `su` waits for the shell that it has started, and keeps the rights of root.
-        let name = process::stat(pid).map_or_else(String::new, |it| format!(" ({})", printable(&it.name)));
-        let owner = user_name(owner).unwrap_or_else(|| format!("uid {owner}"));
-        format!(
-            "process {pid}{name} belongs to {owner}: you can lock and unlock for your own processes only; \
-             --pid names another one"
-        )
-    })
-}
-
-/// Nobody can lock without a lock directory, or with a full one.
-fn no_room(lock_dir: &Path) -> Option<Reason> {
-    let shown = printable(&lock_dir.to_string_lossy());
-    match rustix::fs::statvfs(lock_dir) {
-        Ok(room) if room.f_bavail == 0 && room.f_blocks > 0 => {
-            Some(format!("the file system of the lock directory {shown} is full"))
+    /// Prints an answer in the form that was asked for.
+    pub(super) fn answer(&self, text: impl FnOnce() -> String, json: impl FnOnce() -> Value) {
+        match self.form {
+            Form::Text if shows_styles() => self.print(&text()),
+            Form::Text => self.print(&plain(&text())),
+            Form::Json => self.print(&(json().compact() + "\n")),
+            Form::Quiet => {}
         }
-        Ok(room) if room.f_favail == 0 && room.f_files > 0 => Some(format!(
-            "the file system of the lock directory {shown} has no room for another file"
-        )),
-        Err(rustix::io::Errno::NOENT) => Some(format!("the lock directory {shown} does not exist")),
-        Ok(_) | Err(_) => None,
+    }
+
+    /// Before an answer that takes the last one's place: an empty screen, if it is one.
+    pub(super) fn begin_anew(&self) {
+        /// Home, and everything after it erased (ECMA-48: CUP, ED).
+        const CLEAR: &str = "\x1b[H\x1b[J";
+        if self.form == Form::Text && io::stdout().is_terminal() {
+            self.print(CLEAR);
+        }
+    }
+
+    /// Prints text, whatever was asked for.
+    pub(super) fn print(&self, text: &str) {
+        if let Err(error) = wrapcmd::print(text) {
+            self.lost.set(true);
+            warn(&format!("standard output: {error}"));
+        }
+    }
+
+    /// Says what else people may want to know of what was done.
+    pub(super) fn remark(&self, text: &str) {
+        match self.form {
+            Form::Text => warn(text),
+            Form::Json | Form::Quiet => {}
+        }
+    }
+
+    /// Whether somebody sits before the terminal and reads text.
+    pub(super) fn has_people(&self) -> bool {
+        self.form == Form::Text && io::stderr().is_terminal()
+    }
+
+    /// Says that it was not done.
+    pub(super) fn complain(&self, failure: &Failure) {
+        match self.form {
+            Form::Quiet if failure.is_about_holders() => {}
+            Form::Text | Form::Quiet => warn(&failure.to_string()),
+            Form::Json => {
+                let holders = failure.holders.iter().map(Row::to_json).collect();
+                let mut members = vec![
+                    ("outcome", failure.word.into()),
+                    ("device", failure.device.as_deref().map_or(Value::Null, Value::from)),
+                ];
+                members.extend(failure.members());
+                members.push(("holders", Value::List(holders)));
+                self.print(&(Value::Object(members).compact() + "\n"));
+            }
+        }
+    }
+
+    /// The process that stood by did not become the command: the exit code that says so.
+    pub(super) fn not_started(&self, error: StartError) -> u8 {
+        // A caller that never gave the word has said why.
+        let Some(code) = error.code() else { return exit::SYSTEM };
+        self.complain(&Failure::not_started(error));
+        code
+    }
+
+    /// Whether something could not be written: a full disk, say.
+    pub(super) fn is_lost(&self) -> bool {
+        self.lost.get()
     }
 }
 
-/// A process that may not open a port may not keep others from it either.
-fn closed_device(device: &DeviceName) -> Option<Reason> {
-    let both = AccessFlags::R_OK | AccessFlags::W_OK;
-    faccessat(AT_FDCWD, &path(device), both, AtFlags::AT_EACCESS).err()?;
-    let node = node(device)?;
-    let group = users::get_group_by_gid(node.gid());
-    let group =
-        group.map_or_else(|| node.gid().to_string(), |it| printable(&it.name().to_string_lossy()));
-    Some(format!("you may not read and write it; members of its group {group} may"))
+/// Lines on standard error. Where they cannot be written, the exit code says enough.
+pub(super) fn warn(text: &str) {
+    let lines: Vec<String> = text.lines().map(printable).collect();
+    let _ = io::stderr().write_all(format!("lfp: {}\n", lines.join("\n")).as_bytes());
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_lock_directory_that_is_missing_is_named() {
-        let root = tempfile::tempdir().unwrap();
-        let missing = root.path().join("lock");
-        let said = no_room(&missing).unwrap();
-        assert_eq!(said, format!("the lock directory {} does not exist", missing.display()));
-        // What is wrong with a file is not known from here.
-        std::fs::write(&missing, "").unwrap();
-        assert_eq!(no_room(&missing).filter(|said| said.contains("does not exist")), None);
-    }
+/// Whether standard output is a terminal that has styles, and whose user wants them (no-color.org).
+fn shows_styles() -> bool {
+    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+    let has_styles = || set("TERM").is_some_and(|term| term != "dumb");
+    io::stdout().is_terminal() && has_styles() && set("NO_COLOR").is_none()
 }

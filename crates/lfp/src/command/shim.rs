@@ -15,8 +15,7 @@ use ttylock::DeviceName;
 
 use super::arguments::{Adopt, Run, ShimOnly};
 use super::executable::{Executable, Starter, in_path};
-use super::outcome::{Failure, exit, words_of};
-use super::output::{Output, warn};
+use super::outcome::{Failure, Output, exit, warn, words_of};
 use crate::client::broker::Route;
 
 /// The library, as the package installs it.

@@ -7,8 +7,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 use wrapcmd::{Signals, Woken};
 
-use super::outcome::Reason;
-use super::output::Output;
+use super::outcome::Output;
 use super::report::in_the_way;
 use super::row::Row;
 use crate::client::broker::{Broker, Trouble};
@@ -33,7 +32,7 @@ pub(super) enum Waited {
     /// The answer to the last request.
     Answered(Result<Outcome, Trouble>),
     /// With the reasons, where it was not the lock's holder alone.
-    TimedOut(Vec<Reason>),
+    TimedOut(Vec<String>),
     Interrupted(Signal),
 }
 
