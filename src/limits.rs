@@ -40,7 +40,7 @@ pub const CONNECTIONS_PER_USER: usize = 256;
 /// The largest number for both options. More is a usage error.
 pub const CONNECTIONS_MAX: u64 = 10_000;
 
-/// Log lines about one user in a minute; so many users are told apart. One more line says that the rest is left out.
+/// Log lines about one user in a minute, and users that are counted apart. One more line says that the rest is left out.
 pub const LOG_LINES: usize = 1000;
 
 /// Holders in one answer to STAT. More are counted and not shown.

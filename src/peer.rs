@@ -28,10 +28,10 @@ pub(crate) use crate::sys::{Asker, Ids, Inquiry, Status};
 pub(crate) struct Peer {
     place: PeerPlace,
     uid: Option<u32>,
-    /// Its effective group when it connected; only a Unix socket tells.
+    /// Its effective group when it connected; known on a Unix socket only.
     gid: Option<u32>,
     numbers: PidNumbers,
-    /// Whether it was in the force group when it connected; only a Unix socket tells.
+    /// Whether it was in the force group when it connected; known on a Unix socket only.
     is_member: bool,
 }
 
@@ -99,7 +99,7 @@ pub(crate) enum Refusal {
     NoPort,
     /// The process may not open the device.
     DeviceClosed,
-    /// This system does not tell what the process may open.
+    /// This system does not show what the process may open.
     RightsUnknown,
     /// The peer may not release what is others'.
     NoForce,
@@ -168,7 +168,7 @@ impl Peer {
         Self { place: PeerPlace::Starter, uid, gid, numbers: PidNumbers::Ours, is_member: false }
     }
 
-    /// The user at the other end, where the kernel tells.
+    /// The user at the other end, if the kernel shows it.
     #[must_use]
     pub(crate) fn uid(&self) -> Option<u32> {
         self.uid
@@ -180,7 +180,7 @@ impl Peer {
         self.uid == Some(0)
     }
 
-    /// Its group when it connected, where the kernel tells.
+    /// Its group when it connected, if the kernel shows it.
     #[must_use]
     pub(crate) fn gid(&self) -> Option<u32> {
         self.gid

@@ -76,8 +76,8 @@ pub(crate) enum Decision {
 }
 
 impl Activity {
-    /// Of a connection without a request at the moment, whose last one ended so long ago; or of one that never had any and
-    /// is so old.
+    /// The activity of a connection that has no request now. `request` is the time since its last one, or since it came if
+    /// it had none.
     pub(crate) fn since(has_spoken: bool, request: Duration) -> Self {
         match has_spoken {
             false => Self::Silent,

@@ -73,7 +73,7 @@ fn due(moments: impl Iterator<Item = (Instant, Token, bool)>, now: Instant) -> V
     first.into_iter().chain(over).map(|(_, token, _)| token).collect()
 }
 
-/// Processes whose end the kernel reports to a daemon. The ends of others are looked for once a second.
+/// The most processes whose end the kernel reports to a daemon. The ends of others are searched for once a second.
 const WATCHED_PROCESSES: usize = 512;
 
 /// Descriptors for the files of one request and of the thread that answers STAT, and for sockets.
@@ -92,7 +92,7 @@ pub(super) struct Shares {
 }
 
 impl Shares {
-    /// Of so many, of which so many are the daemon's own.
+    /// Divides this many descriptors, of which the daemon needs `own` for itself, where `wanted` are wanted for connections.
     pub(super) fn of(descriptors: usize, own: usize, wanted: usize) -> Self {
         let spare = descriptors.saturating_sub(own);
         let eighth = spare / 8;

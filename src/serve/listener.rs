@@ -46,7 +46,8 @@ const BACKLOG: Backlog = Backlog::MAXALLOWABLE;
 #[cfg(not(any(target_os = "linux", target_os = "freebsd")))]
 const BACKLOG: Backlog = Backlog::MAXCONN;
 
-/// What cannot be connected to is left over from a daemon that was killed, and gives way.
+/// Listens on a Unix socket. A socket file to which nobody can connect was left by a daemon that was killed, and is
+/// replaced.
 fn listen_unix(path: &Path) -> io::Result<(UnixListener, SocketFile)> {
     match std::fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}

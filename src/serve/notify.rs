@@ -57,7 +57,7 @@ impl Notify {
 
     fn say(&self, line: &str) {
         if let Some((socket, address)) = &self.to {
-            // Where it is not heard, systemd does what it has been told to do.
+            // Without a message in time, systemd does what the unit says.
             let _ = socket.send_to_addr(line.as_bytes(), address);
         }
     }

@@ -26,7 +26,7 @@ pub(super) struct Watches {
 }
 
 impl Watches {
-    /// The ends of so many processes at a time.
+    /// Watches the ends of at most `limit` processes at a time.
     pub(super) fn of_up_to(limit: usize) -> Self {
         Self {
             limit,

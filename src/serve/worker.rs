@@ -1,4 +1,4 @@
-//! The threads beside the loop of a daemon, and the bell that tells a thread, or the loop, that there is something for it.
+//! The threads beside the loop of a daemon, and the bell by which one side wakes the other.
 //!
 //! A worker works when an event has come, when somebody else has something for it, and at chosen moments (`--exclusive`,
 //! `--watch-opens`). The status worker finds the holders for STAT: this looks at every process of the machine, and only

@@ -1,5 +1,5 @@
 //! What the service asks of the operating system: one file for each kind of system. What a system does not
-//! tell is reported as unknown, and never guessed. Here is what is known about a peer, as values for every system.
+//! show is reported as unknown, and never guessed. Here is what is known about a peer, as values for every system.
 
 use std::net::SocketAddr;
 
@@ -44,7 +44,7 @@ pub(crate) enum PidNumbers {
     Ours,
     /// In one of its own below ours; here it has this number.
     Own(Pid),
-    /// Nobody tells.
+    /// It cannot be found out.
     Unknown,
 }
 

@@ -1,6 +1,6 @@
 //! Other systems than Linux, by functions that most of them have. Type-checked, never run so far.
 //!
-//! They have no common way to tell the user at the other end of a TCP connection, the user of a process, or
+//! They have no common way to find the user at the other end of a TCP connection, the user of a process, or
 //! what a process may open. So a client may name a living process only with `--trust-pid`, or as root on a
 //! Unix socket, and that process can hold a device only with `--anyone`.
 

@@ -30,7 +30,7 @@ pub(crate) struct Name<'a> {
     pub(crate) path: &'a CStr,
 }
 
-/// What a program may be told instead of the real call's result.
+/// The result that a program may get instead of the real call's.
 pub(crate) type Instead<T> = Option<Result<T, Errno>>;
 
 /// What becomes of a call that has looked at a lock.
@@ -308,7 +308,7 @@ pub(crate) fn elsewhere(name: Name<'_>, errno: Errno) -> Option<(OwnedFd, Vec<u8
     Some((directory, file))
 }
 
-/// chmod(2), chown(2) or utime(2) has failed: on its own lock a program is told that it worked.
+/// chmod(2), chown(2) or utime(2) has failed: on a program's own lock it succeeds without effect.
 pub(crate) fn change(name: Name<'_>, errno: Errno) -> Instead<i32> {
     let path = absolute(name)?;
     let PathKind::Lock(lock) = place(&path) else { return None };

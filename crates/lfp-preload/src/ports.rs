@@ -24,9 +24,9 @@ use crate::{files, messages, path, real, system};
 
 /// What is to happen around the opening of a port.
 pub(crate) enum Opening {
-    /// Nothing: it is no port, or is ours by another's lock, or the service is away.
+    /// Nothing: it is no port, or an ancestor's lock counts for this process, or the service is away.
     Plain,
-    /// The port with this number is locked for this, or was before: `opened` is to be told what has come of it.
+    /// The port with this number is locked, by this opening or an earlier one: `opened` is to be called afterwards.
     Locked(u64),
     /// Somebody else has it, or there is no lock where there must be one.
     Refused(Errno),
@@ -36,8 +36,8 @@ pub(crate) enum Opening {
 const HELD: Errno = Errno::BUSY;
 const NO_LOCK: Errno = Errno::NOLCK;
 
-/// How often the service is asked for a port that was in the way and is not any more, as other threads open and close
-/// it, and for which part of the time that it has to answer. A slow service is asked once.
+/// The service refuses a port that another thread of this process closes at that moment. It is asked again, this often at
+/// most, and for this part of the time that it has to answer. A slow service is asked once.
 const ASKS: u32 = 100;
 const ASKS_PART: u32 = 4;
 const ASK_PAUSE: Duration = Duration::from_millis(1);
@@ -72,7 +72,7 @@ pub(crate) fn lock_to_open(dir: RawFd, path: &CStr, number: u64) -> Opening {
     }
 }
 
-/// How often more the service may be asked for the same opening.
+/// The further questions that the service may be asked for the same opening.
 struct Asks {
     left: u32,
     end: Option<Instant>,
@@ -96,7 +96,7 @@ impl Asks {
     }
 }
 
-/// None: what was in the way is so no longer; it is to be asked again.
+/// None: what was in the way is gone, so the service is to be asked again.
 fn lock(name: &DeviceName, number: u64, asks: &mut Asks) -> Option<Opening> {
     // The program may have made a lock file itself, which the service is not to release.
     let is_in_file =

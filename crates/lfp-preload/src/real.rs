@@ -135,7 +135,7 @@ pub(crate) fn is_open(fd: c_int) -> bool {
 /// Sets the exclusive mode of a terminal.
 pub(crate) fn set_exclusive(fd: c_int) {
     // SAFETY: used for one call, which the kernel refuses where there is no such descriptor. The program
-    // has just opened it and has not been told its number.
+    // has just opened it and does not know its number yet.
     let _ = rustix::termios::ioctl_tiocexcl(unsafe { BorrowedFd::borrow_raw(fd) });
 }
 

@@ -48,17 +48,17 @@ pub(crate) enum NoAnswer {
     Unable(Errno),
 }
 
-/// Whether it is not being left alone just now.
+/// Whether the service may be asked now. One that has not answered is left alone for a while.
 pub(crate) fn may_answer() -> bool {
     now() >= ASK_AFTER.load(Ordering::Relaxed)
 }
 
-/// Whether it is worth a try to repeat a release.
+/// Whether a release may be repeated now.
 pub(crate) fn may_release() -> bool {
     may_answer() && now() >= RELEASE_AFTER.load(Ordering::Relaxed)
 }
 
-/// It could not release what it was asked to: it is asked again after a pause.
+/// The service could not release a port: no release is repeated before a pause is over.
 pub(crate) fn release_later() {
     put_off(&RELEASE_AFTER, RELEASE_PAUSE);
 }

@@ -381,7 +381,7 @@ impl<'s> Daemon<'s> {
             }
         }
         let mut unfinished = self.clients.tokens();
-        // So many that all bytes of one reading are obeyed, and that a client that goes on sending does not keep us.
+        // As many rounds as one reading has bytes: all of them are obeyed, and a client that goes on sending keeps nobody.
         for _ in 0..READ_BYTES {
             unfinished.retain(|token| self.last_turn(*token, Instant::now()));
             if unfinished.is_empty() {

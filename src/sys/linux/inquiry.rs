@@ -30,7 +30,7 @@ pub(crate) struct Inquiry {
     sequence: u32,
     /// It has shown a socket once, so "no such socket" is the truth.
     proven: bool,
-    /// Whether it tells truly which user closed a socket.
+    /// Whether the kernel remembers which user closed a socket.
     remembers: Option<bool>,
 }
 

@@ -53,7 +53,7 @@ pub(crate) fn unix_peer(stream: BorrowedFd<'_>, group: Option<u32>) -> PeerFacts
     }
 }
 
-/// A handle of the process that connected. Where the kernel does not tell which it was (before Linux 6.5), the process
+/// A handle of the process that connected. Where the kernel does not show which it was (before Linux 6.5), the process
 /// that has its number is taken for it.
 fn process(stream: BorrowedFd<'_>, pid: i32) -> Option<OwnedFd> {
     match getsockopt(&stream, sockopt::PeerPidfd) {

@@ -2,7 +2,7 @@
 //! that run in a pid namespace of their own, as in a container: a process number that such a peer gives means another
 //! process here.
 //!
-//! The kernel tells the peer's number in our namespace. From there `/proc` tells the numbers of the peer, of
+//! The kernel gives the peer's number in our namespace. From there `/proc` shows the numbers of the peer, of
 //! its ancestors and of its descendants in its own namespace, so these can be translated. Finding other
 //! processes of that namespace would need a look at every process of the machine. Source: proc(5),
 //! `/proc/PID/status`, fields `NSpid` and `PPid`; `/proc/PID/task/TID/children`.
@@ -25,7 +25,7 @@ const STATUS_BYTES: usize = 4096;
 pub(crate) struct Status(String);
 
 /// The whole file, as it was at one time: the kernel keeps the text until it has been read to its end. A process that
-/// has ended has one until somebody takes note.
+/// has ended has one until its parent has waited for it.
 pub(super) fn read_status(pid: Pid) -> Option<String> {
     let status = read_all(File::open(format!("/proc/{pid}/status")).ok()?).ok()?;
     // Names of programs may be any bytes.
@@ -82,7 +82,7 @@ fn credentials_in(status: &str) -> Option<Credentials> {
 /// others.
 const RELATIVES: usize = 64;
 
-/// What the kernel tells of one process.
+/// A process, as the kernel shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Kin {
     /// Its numbers: in the namespace of `/proc`, then in each one below, the innermost last.
@@ -145,7 +145,7 @@ fn translate_below(
     None
 }
 
-/// Those that the first thread of a process has started.
+/// The children of a process's first thread.
 fn children(process: Pid) -> Vec<Pid> {
     // The numbers of more children than are examined.
     let mut text = String::new();

@@ -94,7 +94,7 @@ unsafe fn opened(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) ->
     unsafe { settled(dir, path, instead) }
 }
 
-/// Makes a call that opens; in ports mode, takes the lock of the port first. `descriptor` tells the descriptor of the
+/// Makes a call that opens; in ports mode, takes the lock of the port first. `descriptor` gives the descriptor of the
 /// result, negative if the call has failed. `None`: the call was not made, and errno says why.
 ///
 /// # Safety

@@ -40,8 +40,8 @@ pub enum NotAnAddress {
 }
 
 impl Address {
-    /// Where to look for a service, in this order: the Unix socket, which tells the service
-    /// surely who asks, then the memo's TCP port.
+    /// Where to look for a service, in this order: the Unix socket, by which the service
+    /// surely knows who asks, then the memo's TCP port.
     #[must_use]
     pub fn usual() -> [Self; 2] {
         [Self::default(), Self::Tcp(SocketAddr::from((Ipv4Addr::LOCALHOST, PORT)))]

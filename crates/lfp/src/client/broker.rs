@@ -17,7 +17,7 @@ use crate::limits::COMPLAINT_SEARCH;
 /// Character device 1:3. Source: null(4).
 const NULL: u64 = 0x103;
 
-/// What the user wants to be asked.
+/// Whom the user wants to be asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Route {
     /// The service, wherever it usually is; without one, the lock files.
@@ -75,7 +75,7 @@ impl Broker {
         Self::within(route, Layout::native(), PATIENCE)
     }
 
-    /// One whose service may take so long for each answer.
+    /// A broker whose service may take this long for each answer.
     pub(crate) fn within(route: &Route, layout: Layout, patience: Duration) -> Self {
         Self {
             route: route.clone(),

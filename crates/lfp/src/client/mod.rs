@@ -62,7 +62,7 @@ pub struct Client {
     greeting: String,
 }
 
-/// What WAIT can be told: whole seconds, rounded up, at most [`WAIT_MAX_SECS`].
+/// The time in a WAIT: whole seconds, rounded up, at most [`WAIT_MAX_SECS`].
 pub(crate) fn whole_seconds(time: Duration) -> u32 {
     let whole = time.as_millis().div_ceil(1000);
     u32::try_from(whole).unwrap_or(WAIT_MAX_SECS).min(WAIT_MAX_SECS)
@@ -111,8 +111,8 @@ impl Client {
 
     /// The user at the other end of this very connection, as the kernel knows it: on a Unix
     /// socket the one that called listen(2) (unix(7), `SO_PEERCRED`), on TCP the one that accepted the
-    /// connection; `None` where `/proc/net` does not tell. To be asked where the address alone
-    /// does not vouch for the service.
+    /// connection; `None` where `/proc/net` does not show it. For
+    /// addresses at which other users than the service's may listen.
     ///
     /// # Errors
     /// The kernel's, which a connected socket gives no reason for.
@@ -134,7 +134,7 @@ impl Client {
     }
 
     /// Releases a device for a process. [`Outcome::Busy`]: the process does not hold it, or another process is changing
-    /// the lock, which still stands; [`Client::release`] tells which.
+    /// the lock, which still stands; [`Client::release`] finds out which.
     ///
     /// # Errors
     /// As [`Client::lock`].
@@ -170,9 +170,9 @@ impl Client {
     }
 
     /// Releases a device for a process of any user: for root, and on a Unix socket for members of
-    /// the group that the service was told (`--force-group`). The caller names the holder, so that the device is
-    /// never taken from another process that came in between. The service does not tell the holder; the caller should
-    /// do that before.
+    /// the service's `--force-group`. The caller names the holder, so that the device is
+    /// never taken from another process that came in between. The holder gets no word of it from the
+    /// service; the caller should tell it before.
     /// [`Outcome::Busy`]: that process does not hold it; [`Outcome::Denied`]: the caller may not.
     /// An extension.
     ///

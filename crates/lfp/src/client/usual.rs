@@ -86,7 +86,8 @@ fn is_outside(uid: u32) -> bool {
         && read_to_string("/proc/self/uid_map").is_ok_and(|map| !has(&map, uid))
 }
 
-/// Whether a user is among those of a namespace. Lines of its first, the first outside, how many.
+/// Whether a user is among those of a namespace. Each line of the map has the first user inside, the first one outside, and
+/// how many there are.
 fn has(map: &str, uid: u32) -> bool {
     map.lines().any(|line| {
         let mut words = line.split_ascii_whitespace().map(str::parse::<u32>);

@@ -30,7 +30,7 @@ struct Report {
     left: Vec<Left>,
     /// The service's records of locks that are gone.
     records: usize,
-    /// Not all lock files were looked at.
+    /// Not all lock files were examined.
     cut_off: bool,
 }
 
@@ -43,7 +43,7 @@ pub(super) fn clean(route: &Route, output: &Output) -> Result<u8, Failure> {
     }
     report.records = Table::new(Layout::native()).forget_missing();
     let failure = (!report.left.is_empty() || report.cut_off).then(Failure::left);
-    report.tell(output, failure.as_ref());
+    report.print(output, failure.as_ref());
     match failure {
         None => Ok(exit::DONE),
         // It is in the one value that was printed.
@@ -52,7 +52,7 @@ pub(super) fn clean(route: &Route, output: &Output) -> Result<u8, Failure> {
     }
 }
 
-/// One look at all locks. Whether it is worth while to look again.
+/// Examines all locks once. Whether another round may remove more.
 fn round(report: &mut Report, route: &Route) -> bool {
     let (stale, cut_off) = stale();
     let before = report.removed.len();
@@ -115,7 +115,7 @@ fn ask_service(refused: &[(Holder, String)], route: &Route) {
 }
 
 impl Report {
-    fn tell(&self, output: &Output, failure: Option<&Failure>) {
+    fn print(&self, output: &Output, failure: Option<&Failure>) {
         let removed = row::rows(&self.removed);
         output.answer(
             || {

@@ -1,4 +1,4 @@
-//! `lfp run --exclusive` on systems that do not tell what other processes have open. Type-checked, never run so far.
+//! `lfp run --exclusive` on systems that do not show what other processes have open. Type-checked, never run so far.
 
 use std::os::fd::BorrowedFd;
 use std::time::Duration;

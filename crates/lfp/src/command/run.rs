@@ -30,7 +30,7 @@ use crate::limits::COMMAND_SEARCH;
 /// How long the service may take for the first answer where we can wait for the lock.
 const ATTEMPT: Duration = Duration::from_secs(1);
 
-/// Takes the locks, runs the command, releases the locks, and tells the command's exit code.
+/// Takes the locks, runs the command, releases the locks, and gives the command's exit code.
 ///
 /// # Errors
 /// Whatever kept the command from being run.

@@ -18,10 +18,10 @@ use crate::client::broker::{Broker, Route, how_to_start};
 use crate::client::{Address, PATIENCE};
 use ttylock::{DeviceName, Layout, Outcome, Request, Table};
 
-/// How often is looked whether a holder has let go.
+/// The pause between two looks whether a holder has released the device.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
-/// How often a wrapper asks whether somebody waits for what its command has.
+/// How often a wrapper asks the service whether somebody waits for a device of its command.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
 /// Releases the lock of any process.
@@ -36,16 +36,16 @@ pub(super) fn force(asked: &Release, route: &Route, output: &Output) -> Result<u
     let mut remarks = Vec::new();
     if let Some(signal) = asked.signal {
         ask_for_the_right(&mut broker, device)?;
-        remarks.extend(tell(&request, signal));
+        remarks.extend(signal_holder(&request, signal));
     }
-    if asked.grace.is_some_and(|grace| lets_go(&request, grace)) {
+    if asked.grace.is_some_and(|grace| has_released(&request, grace)) {
         return Ok(done(&request, remarks, output));
     }
     let outcome = broker.force(&request);
     // The signal may have ended the holder, and its lock went with it before the request came.
     let is_gone = matches!(outcome, Ok(Outcome::Busy))
         && asked.signal.is_some()
-        && lets_go(&request, Duration::ZERO);
+        && has_released(&request, Duration::ZERO);
     if !is_gone {
         done_or_why(outcome, &mut broker, &request, not_held(&request))?;
         remarks.extend(still_open(&request));
@@ -65,7 +65,7 @@ fn ask_for_the_right(broker: &mut Broker, device: &DeviceName) -> Result<(), Fai
 
 /// Sends a signal to the process that has the lock by the records of those who take locks, and to no
 /// other: any user may write any number into a lock file. Says why it was not sent.
-fn tell(request: &Request, signal: Signal) -> Option<String> {
+fn signal_holder(request: &Request, signal: Signal) -> Option<String> {
     let pid = request.pid;
     let on_record = Table::new(Layout::native()).holder_on_record(&request.device);
     let Some(holder) = on_record.filter(|holder| holder.pid == pid) else {
@@ -83,8 +83,8 @@ fn holder(broker: &mut Broker, device: &DeviceName) -> Option<Pid> {
     })
 }
 
-/// Whether the holder has let go within that time.
-fn lets_go(request: &Request, grace: Duration) -> bool {
+/// Whether the holder releases the device within that time.
+fn has_released(request: &Request, grace: Duration) -> bool {
     let deadline = Instant::now().checked_add(grace);
     loop {
         if !in_the_way(&request.device).iter().any(|row| row.is_lock_of(request.pid)) {

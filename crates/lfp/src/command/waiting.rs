@@ -14,7 +14,8 @@ use crate::client::broker::{Broker, Trouble};
 use crate::client::{Client, Error, PATIENCE, whole_seconds};
 use ttylock::{Outcome, Request};
 
-/// How often a service that went away is looked for while we wait for a lock, and the pause between two tries.
+/// The pause between two attempts to reach a service that went away while we wait for a lock, and how many attempts are
+/// made.
 const ABSENCE_PAUSE: Duration = Duration::from_millis(200);
 const ABSENCES: u32 = 50;
 
@@ -41,7 +42,7 @@ pub(super) fn ending(signals: &Signals) -> Option<Signal> {
     Signal::try_from(signals.ending()?).ok()
 }
 
-/// LOCK, in turn, until the deadline; without one, for as long as it takes. `output` is for messages meanwhile.
+/// Waits for the lock in turn, until the deadline or for as long as it takes. `output` is for messages meanwhile.
 pub(super) fn wait(
     broker: &mut Broker,
     request: &Request,
@@ -52,7 +53,7 @@ pub(super) fn wait(
     let news = output.filter(|it| it.has_people()).map(|it| (Instant::now(), it));
     let (reached, absences, pause) = (false, 0, FIRST_PAUSE);
     let mut wait = Wait { request, deadline, signals, news, reached, absences, pause };
-    wait.tell_if_due();
+    wait.report_if_due();
     let patient = !wait.is_over();
     loop {
         if let Some(signal) = signals.and_then(ending) {
@@ -92,7 +93,7 @@ struct Wait<'a> {
     request: &'a Request,
     deadline: Option<Instant>,
     signals: Option<&'a Signals>,
-    /// When a user at a terminal is told next which holder is in the way: at once and again every minute.
+    /// When the holder in the way is named next to a user at a terminal: at once and again every minute.
     news: Option<(Instant, &'a Output)>,
     /// Whether the service was there at all.
     reached: bool,
@@ -107,7 +108,7 @@ impl Wait<'_> {
     }
 
     /// Names the present holder if a message is due.
-    fn tell_if_due(&mut self) {
+    fn report_if_due(&mut self) {
         let now = Instant::now();
         let Some((_, output)) = self.news.filter(|(due, _)| *due <= now) else { return };
         self.news = now.checked_add(PERIOD).map(|due| (due, output));
@@ -179,7 +180,7 @@ impl Wait<'_> {
             match wrapcmd::pause(self.signals, Some(client.as_fd()), time) {
                 Woken::Ready => return client.finish_wait(),
                 Woken::Time if left(until).is_none_or(|left| !left.is_zero()) => {
-                    self.tell_if_due();
+                    self.report_if_due();
                 }
                 Woken::Time => return leave_queue(client),
                 Woken::Signal => {}
@@ -237,7 +238,7 @@ impl Wait<'_> {
 
     /// A pause that a signal ends.
     fn rest(&mut self, pause: Duration) {
-        self.tell_if_due();
+        self.report_if_due();
         let pause = left(self.deadline).map_or(pause, |left| left.min(pause));
         wrapcmd::pause(self.signals, None, Some(pause));
     }
