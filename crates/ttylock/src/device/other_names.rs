@@ -10,15 +10,17 @@
 //! An administrator's `/dev/modem` is in no database, and nothing leads from `ttyS0` back to it. So the links
 //! of `/dev` are read (not those of its subdirectories, which belong to udev).
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::name::DeviceName;
 use super::node::{ResolvedDevice, follow};
 use super::{Numbers, named_by};
 use crate::dialects::forms::base;
+use crate::sys::{self, FileClock, NamesVersion};
 
 /// Links from the numbers of character devices to the kernel's names for them. Source: the kernel's
 /// Documentation/ABI/testing/sysfs-dev.
@@ -145,6 +147,32 @@ fn is_of_every_system(name: &OsStr) -> bool {
     OF_EVERY_SYSTEM.iter().any(|known| name == *known)
 }
 
+/// The directories of links that a process has read. From the second time on, a directory is read again only if its names may
+/// have changed. A link cannot get another target without a change of a name.
+#[derive(Debug, Default)]
+pub(crate) struct LinkDirectories(BTreeMap<PathBuf, (Links, Option<NamesVersion>)>);
+
+impl LinkDirectories {
+    /// As [`Links::of`].
+    pub(crate) fn links(&mut self, directory: &Path) -> io::Result<&Links> {
+        let known = self.0.remove(directory);
+        let clock = FileClock::now();
+        // Many processes read it once only.
+        let version = known.as_ref().and_then(|_| NamesVersion::of_path(directory));
+        let is_unchanged = |(_, before): &(Links, _)| version.is_some() && *before == version;
+        let read = match known.filter(is_unchanged) {
+            Some(known) => known,
+            None => {
+                let links = Links::of(directory)?;
+                let counts =
+                    |it: &NamesVersion| it.counts(clock) && sys::is_listed_exactly(directory);
+                (links, version.filter(counts))
+            }
+        };
+        Ok(&self.0.entry(directory.to_owned()).or_insert(read).0)
+    }
+}
+
 /// The directories in which udev makes links to serial devices: by their identity, and by the place where they are
 /// plugged in.
 pub(super) const BY_UDEV: [&str; 2] = ["serial/by-id", "serial/by-path"];
@@ -154,23 +182,20 @@ pub(super) const BY_UDEV: [&str; 2] = ["serial/by-id", "serial/by-path"];
 ///
 /// # Errors
 /// An error of the system, if one of its directories cannot be read.
-pub(crate) fn made_by_udev(dev_dir: &Path, resolved: &ResolvedDevice) -> io::Result<Vec<String>> {
+pub(crate) fn made_by_udev(
+    read: &mut LinkDirectories,
+    dev_dir: &Path,
+    resolved: &ResolvedDevice,
+) -> io::Result<Vec<String>> {
     let mut found = Vec::new();
     for below in BY_UDEV {
-        let Some(entries) =
-            std::fs::read_dir(dev_dir.join(below)).map_or_else(absent, |it| Ok(Some(it)))?
-        else {
-            continue;
-        };
-        for entry in entries.take(LINKS) {
-            let entry = entry?;
-            // Most lead to other nodes.
-            let target = std::fs::read_link(entry.path()).unwrap_or_default();
-            let ends_there = |name: &String| target.file_name() == Some(base(name).as_ref());
-            if resolved.names.iter().any(ends_there) {
-                let name = entry.file_name().into_string().map(|name| format!("{below}/{name}"));
-                found.extend(name.ok().filter(|name| leads(dev_dir, name, resolved)));
-            }
+        let links = read.links(&dev_dir.join(below)).map_or_else(absent, |it| Ok(Some(it)))?;
+        // Most lead to other nodes.
+        let ends_there = |end: &str| resolved.names.iter().any(|name| base(name) == base(end));
+        let links = links.into_iter().flat_map(|Links(links)| links);
+        for (name, _) in links.filter(|(_, end)| ends_there(end)) {
+            let name = format!("{below}/{name}");
+            found.extend(leads(dev_dir, &name, resolved).then_some(name));
         }
     }
     found.sort_unstable();
@@ -187,6 +212,7 @@ fn leads(dev_dir: &Path, link: &str, resolved: &ResolvedDevice) -> bool {
 mod tests {
     use std::fs;
     use std::os::unix::fs::symlink;
+    use std::time::{Duration, Instant};
 
     use rstest::rstest;
 
@@ -331,7 +357,34 @@ odd driver           /dev/ttyX     240 0-3 serial
             symlink("../../ttyUSB0", directory.join(link)).unwrap();
             symlink("../../ttyUSB1", directory.join("other")).unwrap();
         }
-        let links = made_by_udev(path, &resolved(path, "ttyUSB0")).unwrap();
+        let mut read = LinkDirectories::default();
+        let links = made_by_udev(&mut read, path, &resolved(path, "ttyUSB0")).unwrap();
         assert_eq!(links, ["serial/by-id/usb-X", "serial/by-path/pci-0:1"]);
+    }
+
+    /// Whether the directory has been as it is for long, so that it is not read again, or was changed a moment ago.
+    #[rstest]
+    #[case::long_unchanged(true)]
+    #[case::just_changed(false)]
+    fn a_link_that_changes_is_read_again(#[case] waits: bool) {
+        let dev = tempfile::tempdir().unwrap();
+        let path = dev.path();
+        let mut read = LinkDirectories::default();
+        let by = Instant::now() + Duration::from_secs(60);
+        for target in ["ttyS0", "ttyS1", "ttyS2"] {
+            let _ = fs::remove_file(path.join("modem"));
+            symlink(target, path.join("modem")).unwrap();
+            let expected = [("modem".to_owned(), target.to_owned())];
+            assert_eq!(read.links(path).unwrap().0, expected);
+            while waits && sys::is_listed_exactly(path) && read.0[path].1.is_none() {
+                assert!(Instant::now() < by, "it is read each time");
+                assert_eq!(read.links(path).unwrap().0, expected);
+            }
+        }
+        // It may come back, with the same number.
+        fs::remove_dir_all(path).unwrap();
+        assert!(read.links(path).is_err());
+        fs::create_dir(path).unwrap();
+        assert_eq!(read.links(path).unwrap().0, []);
     }
 }

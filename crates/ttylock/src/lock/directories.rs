@@ -214,9 +214,7 @@ impl Place {
     /// Whether a file may be there with a name that begins so. False only if a listing shows that there is none.
     pub(super) fn may_hold_beginning(&self, beginning: &str) -> bool {
         let mut is_there = false;
-        let is_whole = self.listing().is_some_and(|listing| {
-            listing.show_all(|name| is_there |= name.starts_with(beginning.as_bytes()))
-        });
+        let is_whole = self.show_all(|name| is_there |= name.starts_with(beginning.as_bytes()));
         is_there || !is_whole
     }
 
@@ -225,8 +223,14 @@ impl Place {
         *self.counts_links.get_or_init(|| sys::counts_links(&self.directory))
     }
 
-    fn listing(&self) -> Option<&SmallListing> {
-        self.listing.get_or_init(|| SmallListing::open(&self.directory)).as_ref()
+    /// Calls `see` with each name in the directory, if it is small. Whether these are all: the names at one moment. What we
+    /// write changes one directory all the time, so its times need not be looked at.
+    fn show_all(&self, see: impl FnMut(&[u8])) -> bool {
+        let listing = self.listing.get_or_init(|| SmallListing::open(&self.directory));
+        listing.as_ref().is_some_and(|listing| match self.role {
+            Role::Written => listing.show_all(see),
+            Role::Searched => listing.show_all_again(see),
+        })
     }
 
     /// The names under which a file may be there, in their order. A name under which a file is there all the time is among
@@ -234,16 +238,13 @@ impl Place {
     /// name is looked up.
     fn present<'d>(&'d self, names: &mut dyn Iterator<Item = &'d Name>) -> Vec<LockFile<'d>> {
         let mut wanted: Vec<(&Name, bool)> = names.map(|name| (name, false)).collect();
-        let is_whole = self.listing().is_some_and(|listing| {
-            listing.show_all(|shown| {
-                // As bytes: a name is checked each time when it is taken as text.
-                let is_shown = |(name, _): &&mut (&Name, bool)| {
-                    AsRef::<OsStr>::as_ref(*name).as_bytes() == shown
-                };
-                if let Some((_, is_there)) = wanted.iter_mut().find(is_shown) {
-                    *is_there = true;
-                }
-            })
+        let is_whole = self.show_all(|shown| {
+            // As bytes: a name is checked each time when it is taken as text.
+            let is_shown =
+                |(name, _): &&mut (&Name, bool)| AsRef::<OsStr>::as_ref(*name).as_bytes() == shown;
+            if let Some((_, is_there)) = wanted.iter_mut().find(is_shown) {
+                *is_there = true;
+            }
         });
         wanted.retain(|(name, is_there)| if is_whole { *is_there } else { self.may_hold(name) });
         wanted.into_iter().map(|(name, _)| self.file(name)).collect()

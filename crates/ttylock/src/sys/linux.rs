@@ -8,15 +8,16 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
 
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
 use nix::sys::stat::Mode;
 use pidlockfile::Pid;
-use rustix::fs::{AtFlags, CWD, RawDir, SeekFrom, Statx, StatxFlags};
+use rustix::fs::{AtFlags, CWD, RawDir, SeekFrom, StatFs, Statx, StatxFlags};
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 use rustix::thread::{CapabilitySet, capabilities};
+use rustix::time::{ClockId, clock_gettime};
 
 use super::{Seen, look_plainly};
 use crate::device::Numbers;
@@ -139,12 +140,87 @@ pub(crate) fn counts_links(directory: impl AsFd) -> bool {
     // ramfs, tmpfs, ext2 to ext4, XFS, btrfs and overlayfs. Source: statfs(2).
     const COUNTING: [u64; 6] =
         [0x8584_58f6, 0x0102_1994, 0xef53, 0x5846_5342, 0x9123_683e, 0x794c_7630];
-    kind_of_file_system(directory).is_some_and(|kind| COUNTING.contains(&kind))
+    let kind = rustix::fs::fstatfs(directory).ok().as_ref().and_then(kind);
+    kind.is_some_and(|kind| COUNTING.contains(&kind))
 }
 
-fn kind_of_file_system(directory: impl AsFd) -> Option<u64> {
-    let kind = u64::try_from(rustix::fs::fstatfs(directory).ok()?.f_type).ok()?;
-    Some(kind & 0xffff_ffff)
+fn kind(file_system: &StatFs) -> Option<u64> {
+    u64::try_from(file_system.f_type).ok().map(|kind| kind & 0xffff_ffff)
+}
+
+/// The file systems that list a directory as it is at one moment: their calls hold the directory's lock, as do all that
+/// change a name in it (`iterate_dir` in the kernel's fs/readdir.c), and each such change sets the directory's times. Others
+/// list what they remember: a network's or a user's file system, or btrfs before Linux 6.7, where a kept opening does not
+/// show newer names.
+pub(crate) fn is_listed_exactly(directory: &Path) -> bool {
+    rustix::fs::statfs(directory).is_ok_and(|of| is_exact(&of))
+}
+
+fn is_exact(file_system: &StatFs) -> bool {
+    // ramfs, tmpfs, ext2 to ext4, and XFS. Source: statfs(2).
+    const EXACT: [u64; 4] = [0x8584_58f6, 0x0102_1994, 0xef53, 0x5846_5342];
+    kind(file_system).is_some_and(|kind| EXACT.contains(&kind))
+}
+
+/// Which names a directory has, by its times: as long as it has the same version, it has the same names.
+///
+/// A change of a name sets the times of the directory by a clock that moves on every few milliseconds. So a change may leave
+/// them as they are, if the one before was made a moment ago. Only a version that was older than that clock, before the
+/// names were read, [says something](Self::counts).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NamesVersion {
+    file_system: (u32, u32),
+    inode: u64,
+    links: u32,
+    size: u64,
+    modified: (i64, u32),
+    changed: (i64, u32),
+}
+
+impl NamesVersion {
+    /// Of an open directory. `None` if it cannot be examined.
+    pub(crate) fn of(directory: impl AsFd) -> Option<Self> {
+        Self::seen(directory, c"", AtFlags::EMPTY_PATH)
+    }
+
+    /// Of the directory to which a path leads.
+    pub(crate) fn of_path(path: &Path) -> Option<Self> {
+        Self::seen(CWD, path, AtFlags::empty())
+    }
+
+    fn seen(directory: impl AsFd, path: impl rustix::path::Arg, flags: AtFlags) -> Option<Self> {
+        // This looks at the directory without its lock. Two processes that each change one and then look at the other's
+        // must not both miss the change: both have this fence between their two steps.
+        fence(Ordering::SeqCst);
+        let seen = rustix::fs::statx(directory, path, flags, StatxFlags::BASIC_STATS).ok()?;
+        let time = |it: rustix::fs::StatxTimestamp| (it.tv_sec, it.tv_nsec);
+        Some(Self {
+            file_system: (seen.stx_dev_major, seen.stx_dev_minor),
+            inode: seen.stx_ino,
+            links: seen.stx_nlink,
+            size: seen.stx_size,
+            modified: time(seen.stx_mtime),
+            changed: time(seen.stx_ctime),
+        })
+    }
+
+    /// Whether every later change shows, if the clock of files stood there before this was seen. Some file systems keep whole
+    /// seconds. (If somebody sets the clock back, a change would have to be made at the same nanosecond.)
+    pub(crate) fn counts(self, clock: FileClock) -> bool {
+        self.changed < clock.0 && self.changed.1 != 0
+    }
+}
+
+/// A time of the clock by which files get their times.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FileClock((i64, u32));
+
+impl FileClock {
+    /// Costs no system call.
+    pub(crate) fn now() -> Self {
+        let now = clock_gettime(ClockId::RealtimeCoarse);
+        Self((now.tv_sec, u32::try_from(now.tv_nsec).unwrap_or_default()))
+    }
 }
 
 /// The most bytes of entries that are read, some hundred names: a larger directory is not small. To list more takes as
@@ -154,49 +230,91 @@ const LISTING_BYTES: usize = 8192;
 /// A directory that is kept open, to be listed again and again.
 #[derive(Debug)]
 pub(crate) struct SmallListing {
-    listed: Mutex<OwnedFd>,
+    listed: Mutex<Listed>,
     /// It was found to be large, and is not listed any more.
     is_large: AtomicBool,
 }
 
+/// A directory, and what was listed last.
+#[derive(Debug)]
+struct Listed {
+    directory: OwnedFd,
+    is_at_start: bool,
+    /// Each with a zero behind it.
+    names: Vec<u8>,
+    /// The directory has these names as long as it has this version.
+    version: Option<NamesVersion>,
+}
+
 impl SmallListing {
-    /// `None` if the directory may not be listed, or if its file system is not one of those that list it as it is at one
-    /// moment. Their calls hold the directory's lock, as do all that change a name in it (`iterate_dir` in the kernel's
-    /// fs/readdir.c). Others list what they remember: a network's or a user's file system, or btrfs before Linux 6.7,
-    /// where a kept opening does not show newer names.
+    /// `None` if the directory may not be listed, or if its file system does not list it as it is at one moment.
     pub(crate) fn open(directory: impl AsFd) -> Option<Self> {
-        // ramfs, tmpfs, ext2 to ext4, and XFS. Source: statfs(2).
-        const EXACT: [u64; 4] = [0x8584_58f6, 0x0102_1994, 0xef53, 0x5846_5342];
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-        let listed = nix::fcntl::openat(directory.as_fd(), ".", flags, Mode::empty()).ok()?;
-        let is_exact = EXACT.contains(&kind_of_file_system(&listed)?);
+        let directory = nix::fcntl::openat(directory.as_fd(), ".", flags, Mode::empty()).ok()?;
+        let is_exact = rustix::fs::fstatfs(&directory).is_ok_and(|of| is_exact(&of));
+        let listed = Listed { directory, is_at_start: true, names: Vec::new(), version: None };
         is_exact.then(|| Self { listed: Mutex::new(listed), is_large: false.into() })
     }
 
     /// Calls `see` with each name in the directory. Whether these are all: the names at one moment, if the directory is
     /// small. Otherwise the caller must not conclude anything from a name that is missing.
-    pub(crate) fn show_all(&self, mut see: impl FnMut(&[u8])) -> bool {
+    pub(crate) fn show_all(&self, see: impl FnMut(&[u8])) -> bool {
+        self.show_by(|_| None, see)
+    }
+
+    /// The same of a directory that seldom changes: one call instead of three if it has not, and one more if it has.
+    pub(crate) fn show_all_again(&self, see: impl FnMut(&[u8])) -> bool {
+        self.show_by(|directory| NamesVersion::of(directory), see)
+    }
+
+    fn show_by(
+        &self,
+        version: impl FnOnce(&OwnedFd) -> Option<NamesVersion>,
+        see: impl FnMut(&[u8]),
+    ) -> bool {
         if self.is_large.load(Ordering::Relaxed) {
             return false;
         }
         // One thread at a time: they share the position.
-        let Ok(listed) = self.listed.lock() else { return false };
-        if rustix::fs::seek(&*listed, SeekFrom::Start(0)).is_err() {
-            return false;
+        let Ok(mut listed) = self.listed.lock() else { return false };
+        let clock = FileClock::now();
+        let version = version(&listed.directory);
+        if version.is_none() || version != listed.version {
+            listed.version = None;
+            match listed.read() {
+                Some(true) => listed.version = version.filter(|it| it.counts(clock)),
+                Some(false) => {
+                    self.is_large.store(true, Ordering::Relaxed);
+                    return false;
+                }
+                None => return false,
+            }
+        }
+        listed.names.split(|byte| *byte == 0).filter(|name| !name.is_empty()).for_each(see);
+        true
+    }
+}
+
+impl Listed {
+    /// Reads the names at one moment. False if there are more than are read; `None` if they cannot be read.
+    fn read(&mut self) -> Option<bool> {
+        let Self { directory, is_at_start, names, .. } = self;
+        names.clear();
+        if !std::mem::take(is_at_start) {
+            rustix::fs::seek(&*directory, SeekFrom::Start(0)).ok()?;
         }
         let mut buffer = [MaybeUninit::uninit(); LISTING_BYTES];
-        let mut entries = RawDir::new(&*listed, &mut buffer);
+        let mut entries = RawDir::new(&*directory, &mut buffer);
         let mut pieces = 0_u8;
         loop {
             pieces = pieces.saturating_add(u8::from(entries.is_buffer_empty()));
             match entries.next() {
                 // A second piece is of another moment. An empty one says that the first was whole: a signal can end it.
-                None => return true,
-                Some(Ok(entry)) if pieces == 1 => see(entry.file_name().to_bytes()),
-                Some(entry) => {
-                    self.is_large.store(entry.is_ok(), Ordering::Relaxed);
-                    return false;
+                None => return Some(true),
+                Some(Ok(entry)) if pieces == 1 => {
+                    names.extend_from_slice(entry.file_name().to_bytes_with_nul());
                 }
+                Some(entry) => return entry.is_ok().then_some(false),
             }
         }
     }
@@ -241,7 +359,80 @@ pub fn peer_groups(socket: BorrowedFd<'_>) -> io::Result<Vec<u32>> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+    use std::time::{Duration, Instant};
+
+    use rstest::rstest;
+
     use super::*;
+
+    /// A directory that was changed at that time, and the clock just before it was looked at.
+    #[rstest]
+    #[case::earlier((7, 1), (7, 2), true)]
+    #[case::a_second_earlier((6, 9), (7, 2), true)]
+    #[case::at_this_tick((7, 2), (7, 2), false)]
+    #[case::later((7, 3), (7, 2), false)]
+    #[case::of_a_clock_that_was_set_back((8, 1), (7, 2), false)]
+    #[case::in_whole_seconds((6, 0), (7, 2), false)]
+    fn a_version_counts_if_every_later_change_has_another_time(
+        #[case] changed: (i64, u32),
+        #[case] clock: (i64, u32),
+        #[case] expected: bool,
+    ) {
+        let root = tempfile::tempdir().unwrap();
+        let version = NamesVersion { changed, ..NamesVersion::of_path(root.path()).unwrap() };
+        assert_eq!(version.counts(FileClock(clock)), expected);
+    }
+
+    fn names_in(directory: &Path) -> Vec<String> {
+        let entries = fs::read_dir(directory).unwrap();
+        let mut names: Vec<_> =
+            entries.map(|it| it.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort_unstable();
+        names
+    }
+
+    fn shown_again(listing: &SmallListing) -> Vec<String> {
+        let mut names: Vec<String> = Vec::new();
+        assert!(listing.show_all_again(|name| names.push(String::from_utf8_lossy(name).into())));
+        names.retain(|name| ![".", ".."].contains(&name.as_str()));
+        names.sort_unstable();
+        names
+    }
+
+    /// A change, long after the directory was listed last or straight after another change.
+    #[rstest]
+    #[case::a_new_file(|at: &Path| fs::write(at.join("new"), ""))]
+    #[case::a_new_link(|at: &Path| fs::hard_link(at.join("one"), at.join("new")))]
+    #[case::a_new_symbolic_link(|at: &Path| symlink("x", at.join("new")))]
+    #[case::another_name(|at: &Path| fs::rename(at.join("one"), at.join("new")))]
+    #[case::a_name_less(|at: &Path| fs::remove_file(at.join("one")))]
+    #[case::a_file_over_another(|at: &Path| fs::rename(at.join("one"), at.join("two")))]
+    #[case::from_elsewhere(|at: &Path| fs::rename(at.join("below/three"), at.join("new")))]
+    #[case::to_elsewhere(|at: &Path| fs::rename(at.join("one"), at.join("below/one")))]
+    fn a_changed_directory_is_listed_again(#[case] change: fn(&Path) -> io::Result<()>) {
+        for waits in [true, false] {
+            let root = tempfile::tempdir().unwrap();
+            let path = root.path();
+            fs::create_dir(path.join("below")).unwrap();
+            for name in ["one", "two", "below/three"] {
+                fs::write(path.join(name), "").unwrap();
+            }
+            let Some(listing) = SmallListing::open(fs::File::open(path).unwrap()) else {
+                return eprintln!("the file system of {} is not listed", path.display());
+            };
+            let is_kept = || listing.listed.lock().unwrap().version.is_some();
+            let by = Instant::now() + Duration::from_secs(60);
+            assert_eq!(shown_again(&listing), names_in(path));
+            while waits && !is_kept() {
+                assert!(Instant::now() < by, "it is listed each time");
+                assert_eq!(shown_again(&listing), names_in(path));
+            }
+            change(path).unwrap();
+            assert_eq!(shown_again(&listing), names_in(path));
+        }
+    }
 
     #[test]
     fn the_groups_of_a_peer_are_those_of_the_process() {
@@ -249,20 +440,20 @@ mod tests {
         let own = nix::unistd::getgroups().unwrap();
         let own: Vec<u32> = own.into_iter().map(nix::unistd::Gid::as_raw).collect();
         assert_eq!(peer_groups(one.as_fd()).unwrap(), own);
-        let file = std::fs::File::open("/proc/self/stat").unwrap();
+        let file = fs::File::open("/proc/self/stat").unwrap();
         assert!(peer_groups(file.as_fd()).is_err());
     }
 
     #[test]
     fn a_directory_that_may_not_be_listed_as_it_is_at_one_moment_is_not_listed() {
-        let proc = std::fs::File::open("/proc").unwrap();
+        let proc = fs::File::open("/proc").unwrap();
         assert!(SmallListing::open(proc).is_none());
     }
 
     #[test]
     fn a_listing_of_several_pieces_is_not_whole() {
         let root = tempfile::tempdir().unwrap();
-        let Some(listing) = SmallListing::open(std::fs::File::open(root.path()).unwrap()) else {
+        let Some(listing) = SmallListing::open(fs::File::open(root.path()).unwrap()) else {
             return eprintln!("the file system of {} is not listed", root.path().display());
         };
         let mut made = 0_usize;
@@ -273,15 +464,15 @@ mod tests {
             }
             // It also shows `.` and `..`.
             assert_eq!(seen, made + 2);
-            std::fs::write(root.path().join(format!("LCK..{made}")), "").unwrap();
+            fs::write(root.path().join(format!("LCK..{made}")), "").unwrap();
             made += 1;
         };
         assert!((64..512).contains(&last_whole), "{last_whole}");
         for number in 1..made {
-            std::fs::remove_file(root.path().join(format!("LCK..{number}"))).unwrap();
+            fs::remove_file(root.path().join(format!("LCK..{number}"))).unwrap();
         }
         assert!(!listing.show_all(|_| ()), "it was large");
-        let listing = SmallListing::open(std::fs::File::open(root.path()).unwrap()).unwrap();
+        let listing = SmallListing::open(fs::File::open(root.path()).unwrap()).unwrap();
         let mut names = Vec::new();
         assert!(listing.show_all(|name| names.push(name.to_vec())));
         assert!(names.contains(&b"LCK..0".to_vec()));

@@ -17,13 +17,13 @@ mod unix;
 pub use linux::peer_groups;
 #[cfg(target_os = "linux")]
 pub(crate) use linux::{
-    HANDLE, ProcessHandle, SHOWS_DESCRIPTORS, SmallListing, counts_links, examines_all, look_at,
-    look_into, look_through, numbers, open_below,
+    FileClock, HANDLE, NamesVersion, ProcessHandle, SHOWS_DESCRIPTORS, SmallListing, counts_links,
+    examines_all, is_listed_exactly, look_at, look_into, look_through, numbers, open_below,
 };
 #[cfg(not(target_os = "linux"))]
 pub(crate) use unix::{
-    HANDLE, ProcessHandle, SHOWS_DESCRIPTORS, SmallListing, counts_links, examines_all, look_at,
-    look_into, look_through, numbers, open_below,
+    FileClock, HANDLE, NamesVersion, ProcessHandle, SHOWS_DESCRIPTORS, SmallListing, counts_links,
+    examines_all, is_listed_exactly, look_at, look_into, look_through, numbers, open_below,
 };
 
 /// The file that a name leads to.

@@ -6,7 +6,7 @@ use super::state::State;
 use crate::device::absent;
 use crate::device::name::DeviceName;
 use crate::device::node::{ResolveError, ResolvedDevice, follow};
-use crate::device::other_names::{Links, kernel_name, made_by_udev, udev_links};
+use crate::device::other_names::{LinkDirectories, kernel_name, made_by_udev, udev_links};
 use crate::layout::Layout;
 use crate::lock::names::{LockNames, lock_names};
 use crate::lock::{Stop, Weight};
@@ -88,17 +88,21 @@ pub(super) fn lock_names_of(
 /// Adds the links to the node, because a program locks by the name it was given, which may be any link. If the
 /// links cannot be read now, there is no lock: it would not keep out programs that use them.
 pub(super) fn add_links(state: &mut State, resolved: &mut ResolvedDevice) -> Result<(), Stop> {
-    try_to_add_links(&state.layout, resolved).map_err(|error| {
+    try_to_add_links(&mut state.links, &state.layout, resolved).map_err(|error| {
         let text = format!("other names of {} cannot be read: {error}", resolved.real());
         state.say(Weight::Warning, text);
         Stop::Denied
     })
 }
 
-fn try_to_add_links(layout: &Layout, resolved: &mut ResolvedDevice) -> std::io::Result<()> {
+fn try_to_add_links(
+    read: &mut LinkDirectories,
+    layout: &Layout,
+    resolved: &mut ResolvedDevice,
+) -> std::io::Result<()> {
     let dev_dir = &layout.dev_dir;
     if resolved.node.is_some() {
-        let links = Links::of(dev_dir)?.to(dev_dir, resolved);
+        let links = read.links(dev_dir)?.to(dev_dir, resolved);
         resolved.add_links(links);
     }
     let Some(device) = resolved.node.and_then(|node| node.device) else { return Ok(()) };
@@ -106,7 +110,7 @@ fn try_to_add_links(layout: &Layout, resolved: &mut ResolvedDevice) -> std::io::
     match udev_links(&layout.udev_dir, device)? {
         Some(links) => resolved.add_links(links),
         None if layout.udev_dir.exists() => {}
-        None => resolved.add_links(made_by_udev(dev_dir, resolved)?),
+        None => resolved.add_links(made_by_udev(read, dev_dir, resolved)?),
     }
     Ok(())
 }

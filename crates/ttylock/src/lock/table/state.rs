@@ -6,6 +6,7 @@ use std::time::Instant;
 use pidlockfile::process::Machine;
 use pidlockfile::{Judged, Name, NewFile, Passage, Published, Status};
 
+use crate::device::other_names::LinkDirectories;
 use crate::layout::Layout;
 use crate::lock::backoff::Backoff;
 use crate::lock::directories::{Directories, LockFile, Place};
@@ -35,6 +36,7 @@ pub(super) struct State {
     pub(super) backoff: Backoff,
     pub(super) events: Vec<Event>,
     pub(super) machine: Machine,
+    pub(super) links: LinkDirectories,
     /// Without a directory until the lock directories are open.
     pub(super) records: HolderRecords,
     pub(super) guards: FlockGuards,
@@ -72,6 +74,7 @@ impl State {
             backoff: Backoff::since(Instant::now()),
             events: Vec::new(),
             machine: Machine::default(),
+            links: LinkDirectories::default(),
             records: HolderRecords::none(),
             guards: FlockGuards::default(),
             watched: Watched::default(),
