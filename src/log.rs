@@ -239,7 +239,7 @@ impl Journal {
     pub(crate) fn of_peer(&mut self, peer: &Peer, events: Vec<Event>) {
         for event in events {
             let severity = event.weight.into();
-            self.of_user(peer.uid(), severity, format_args!("{peer}: {}", event.text));
+            self.of_user(peer.uid, severity, format_args!("{peer}: {}", event.text));
         }
     }
 

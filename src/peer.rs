@@ -27,12 +27,14 @@ pub(crate) use crate::sys::{Asker, Ids, Inquiry, Status};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Peer {
     place: PeerPlace,
-    uid: Option<u32>,
+    /// The user at the other end, if the kernel shows it.
+    pub(crate) uid: Option<u32>,
     /// Its effective group when it connected; known on a Unix socket only.
-    gid: Option<u32>,
+    pub(crate) gid: Option<u32>,
     numbers: PidNumbers,
-    /// Whether it was in the force group when it connected; known on a Unix socket only.
-    is_member: bool,
+    /// Whether it was in the force group when it connected, by its effective group or any other; known on a Unix socket
+    /// only.
+    pub(crate) is_member: bool,
 }
 
 /// A peer that may not speak to the service.
@@ -168,28 +170,10 @@ impl Peer {
         Self { place: PeerPlace::Starter, uid, gid, numbers: PidNumbers::Ours, is_member: false }
     }
 
-    /// The user at the other end, if the kernel shows it.
-    #[must_use]
-    pub(crate) fn uid(&self) -> Option<u32> {
-        self.uid
-    }
-
     /// Whether it is root.
     #[must_use]
     pub(crate) fn is_root(&self) -> bool {
         self.uid == Some(0)
-    }
-
-    /// Its group when it connected, if the kernel shows it.
-    #[must_use]
-    pub(crate) fn gid(&self) -> Option<u32> {
-        self.gid
-    }
-
-    /// Whether it was in the force group when it connected, by its effective group or any other.
-    #[must_use]
-    pub(crate) fn is_member(&self) -> bool {
-        self.is_member
     }
 
     /// Whether it is at the other end of a TCP connection.

@@ -89,7 +89,7 @@ impl Authority {
 
     /// Whether a peer may release any lock.
     pub(super) fn may_force(&self, peer: &Peer) -> bool {
-        peer.is_root() || peer.is_member()
+        peer.is_root() || peer.is_member
     }
 
     /// The right to a device of a process by its number here. Each attempt asks again: by then, the number may be that of
@@ -109,7 +109,7 @@ impl Authority {
         peer.may_name(|| users(pid, status.as_ref()), alive, Purpose::Take, self.rule)
             .map_err(|why| refused(&request, why))?;
         let device = table.resolve(&request.device)?;
-        let asker = Asker::of(peer.uid(), peer.gid(), self.rule);
+        let asker = Asker::of(peer.uid, peer.gid, self.rule);
         match self.may_hold(pid, asker, &device, || LazyCell::force(&status).as_ref()) {
             // Root may do so for any process, also for a hidden one.
             Err(Refusal::RightsUnknown) if peer.is_root() => {}

@@ -29,7 +29,7 @@ pub(crate) struct Client {
 impl Client {
     /// The user at the other end, if the kernel tells it. Limits count by [`Client::owner`].
     pub(super) fn user(&self) -> User {
-        self.peer.as_ref().and_then(Peer::uid)
+        self.peer.as_ref().and_then(|peer| peer.uid)
     }
 
     pub(super) fn peer(&self) -> Result<&Peer, Answer> {

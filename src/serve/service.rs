@@ -94,7 +94,7 @@ impl Service {
         };
         let peer = peer.ok();
         let owner = Owner {
-            user: peer.as_ref().and_then(Peer::uid).map(owner_of),
+            user: peer.as_ref().and_then(|peer| peer.uid).map(owner_of),
             is_administrator: peer.as_ref().is_some_and(|peer| self.authority.may_force(peer)),
         };
         Client { session, peer, id, owner, backoff: None, claimant: None }
