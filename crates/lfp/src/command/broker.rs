@@ -11,8 +11,8 @@ use nix::unistd::{AccessFlags, faccessat, geteuid};
 use pidlockfile::{Pid, process};
 
 use super::outcome::Failure;
-use super::report::living;
 use super::row::{printable, user_name};
+use super::search::living;
 use crate::client::PATIENCE;
 use crate::client::broker::{Broker, Trouble, advice, node, path, wrong_device};
 use ttylock::{DeviceName, Layout, Outcome, Pass, Request};

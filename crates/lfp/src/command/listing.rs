@@ -7,8 +7,8 @@ use wrapcmd::{Form, Value};
 use super::arguments::{List, Presence, Times, Who};
 use super::devices::{Device, NameIndex, serial_names, sort_by_name, suggestion};
 use super::outcome::{Failure, Output, exit};
-use super::report::{self, Findings, Service, table};
 use super::row::printable;
+use super::search::{self, Findings, Service, table};
 use crate::client::broker::Route;
 use ttylock::{DeviceName, Layout, OutOfSight, follow};
 
@@ -123,7 +123,7 @@ impl Snapshot {
         let mut members = vec![
             ("complete", Value::Bool(self.is_complete && self.out_of_sight.is_nothing())),
             ("service", Value::Bool(self.service == Service::Asked)),
-            ("devices", Value::List(self.devices.iter().map(report::device_in_json).collect())),
+            ("devices", Value::List(self.devices.iter().map(search::device_in_json).collect())),
         ];
         if let Some(device) = self.misspelt(query).next() {
             members.extend(missing(&device.name).members());

@@ -11,8 +11,8 @@ use super::actions::{busy, busy_for, came_of, done, done_or_why, not_held, still
 use super::arguments::{AskedFor, Release};
 use super::command_lines;
 use super::outcome::{Failure, Output, words_of};
-use super::report::in_the_way;
 use super::row::Row;
+use super::search::in_the_way;
 use super::waiting::{Waited, wait};
 use crate::client::broker::{Broker, Route, how_to_start};
 use crate::client::{Address, PATIENCE};
@@ -79,7 +79,7 @@ fn signal_holder(request: &Request, signal: Signal) -> Option<String> {
 fn holder(broker: &mut Broker, device: &DeviceName) -> Option<Pid> {
     let seen = in_the_way(device).iter().find_map(Row::living_holder);
     seen.or_else(|| {
-        super::report::living(broker.holders(device)).iter().find_map(Row::living_holder)
+        super::search::living(broker.holders(device)).iter().find_map(Row::living_holder)
     })
 }
 

@@ -8,8 +8,8 @@ use nix::sys::signal::Signal;
 use wrapcmd::{Signals, Woken};
 
 use super::outcome::Output;
-use super::report::in_the_way;
 use super::row::Row;
+use super::search::in_the_way;
 use crate::client::broker::{Broker, Trouble};
 use crate::client::{Client, Error, PATIENCE, whole_seconds};
 use ttylock::{Outcome, Request};
