@@ -2,15 +2,22 @@
 
 use std::time::Duration;
 
+use pidlockfile::span;
 use wrapcmd::{Form, Value};
 
 use super::arguments::{List, Presence, Times, Who};
 use super::devices::{Device, NameIndex, serial_names, sort_by_name, suggestion};
 use super::outcome::{Failure, Output, exit};
-use super::row::printable;
-use super::search::{self, Findings, Service, table};
+use super::row::{
+    Cell, HEADING, PLAIN, Row, WARNING, aligned, device_path, local, printable, rows, user_name,
+};
+use super::search::{Findings, Service};
+use crate::client::Waiter;
 use crate::client::broker::Route;
-use ttylock::{DeviceName, Layout, OutOfSight, follow};
+use ttylock::{DeviceName, Layout, OutOfSight, Standing, follow};
+
+/// The most lock files of one holder that are named in one line for people.
+const FILES_SHOWN: usize = 2;
 
 /// How often `--watch` searches again.
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);
@@ -123,7 +130,7 @@ impl Snapshot {
         let mut members = vec![
             ("complete", Value::Bool(self.is_complete && self.out_of_sight.is_nothing())),
             ("service", Value::Bool(self.service == Service::Asked)),
-            ("devices", Value::List(self.devices.iter().map(search::device_in_json).collect())),
+            ("devices", Value::List(self.devices.iter().map(device_in_json).collect())),
         ];
         if let Some(device) = self.misspelt(query).next() {
             members.extend(missing(&device.name).members());
@@ -209,4 +216,112 @@ fn reservation(out_of_sight: OutOfSight) -> String {
     let left_out: Vec<String> =
         outside.into_iter().chain(out_of_sight.of_other_users.then(programs)).collect();
     if left_out.is_empty() { String::new() } else { format!(" ({})", left_out.join("; ")) }
+}
+
+/// A device and its holders.
+fn device_in_json(device: &Device) -> Value {
+    let path = |name: &str| Value::Text(device_path(&printable(name)));
+    Value::Object(vec![
+        ("device", path(&device.name)),
+        ("names", Value::List(device.others.iter().map(|name| path(name)).collect())),
+        ("exists", Value::Bool(device.exists)),
+        ("held", Value::Bool(device.is_held())),
+        ("holders", Value::List(rows(&device.holders).iter().map(Row::to_json).collect())),
+        ("waiters", Value::List(device.waiters.iter().map(waiter_in_json).collect())),
+    ])
+}
+
+fn waiter_in_json(waiter: &Waiter) -> Value {
+    let number = |number: u64| Value::Number(number);
+    let user = waiter.user.and_then(user_name);
+    Value::Object(vec![
+        ("pid", number(u64::try_from(waiter.pid.as_raw()).unwrap_or(0))),
+        ("uid", waiter.user.map_or(Value::Null, |uid| number(uid.into()))),
+        ("user", user.as_deref().map_or(Value::Null, Value::from)),
+    ])
+}
+
+/// `  waiting: pid 4711 of alice, pid 4712 of bob`
+fn waiting(waiters: &[Waiter]) -> String {
+    if waiters.is_empty() {
+        return String::new();
+    }
+    let one = |waiter: &Waiter| {
+        let of = waiter.user.map(|uid| user_name(uid).unwrap_or_else(|| uid.to_string()));
+        let of = of.map_or_else(String::new, |user| format!(" of {user}"));
+        format!("pid {}{of}", waiter.pid)
+    };
+    let all: Vec<String> = waiters.iter().map(one).collect();
+    format!("  waiting: {}\n", all.join(", "))
+}
+
+/// The devices as a table for people, below each its other names. One holder of one device is one
+/// line, however many lock files the conventions ask it to have.
+fn table(devices: &[&Device]) -> String {
+    let head = ["DEVICE", "PID", "USER", "STATE", "SINCE", "AGE", "LOCK", "COMMAND"];
+    let head = head.map(|text| (text.to_owned(), HEADING));
+    let mut lines = vec![(head, String::new())];
+    for device in devices {
+        let rows = rows(&device.holders);
+        let shown = of_each_holder(&rows);
+        lines.extend(shown.iter().map(|(row, locks)| (line(row, locks), String::new())));
+        if shown.is_empty() {
+            lines.push((free_line(&device.name), String::new()));
+        }
+        if let Some((_, below)) = lines.last_mut() {
+            *below = other_names(&device.others) + &waiting(&device.waiters);
+        }
+    }
+    aligned(&lines)
+}
+
+fn free_line(device: &str) -> [Cell; 8] {
+    let device = device_path(&printable(device));
+    let cells = [&*device, "-", "-", "free", "-", "-", "-", "-"];
+    cells.map(|text| (text.to_owned(), PLAIN))
+}
+
+fn other_names(names: &[String]) -> String {
+    if names.is_empty() {
+        return String::new();
+    }
+    let paths: Vec<String> = names.iter().map(|name| device_path(&printable(name))).collect();
+    format!("  also {}\n", paths.join(", "))
+}
+
+/// The first row of each holder, and the names of all its locks.
+fn of_each_holder(rows: &[Row]) -> Vec<(&Row, Vec<&str>)> {
+    let mut shown: Vec<(&Row, Vec<&str>)> = Vec::new();
+    for row in rows {
+        let same = |(first, _): &&mut (&Row, Vec<&str>)| {
+            let (first, holder) = (&first.holder, &row.holder);
+            first.pid.is_some() && first.pid == holder.pid && first.standing == holder.standing
+        };
+        match shown.iter_mut().find(same) {
+            Some((_, locks)) => locks.push(row.lock()),
+            None => shown.push((row, vec![row.lock()])),
+        }
+    }
+    shown
+}
+
+fn line(row: &Row, locks: &[&str]) -> [Cell; 8] {
+    let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+    let more = locks.len().saturating_sub(FILES_SHOWN);
+    let mut names = locks.iter().take(FILES_SHOWN).copied().collect::<Vec<_>>().join(",");
+    if more > 0 {
+        names.push_str(&format!(",+{more}"));
+    }
+    let holder = &row.holder;
+    let style = if holder.standing == Standing::Alive { PLAIN } else { WARNING };
+    [
+        (device_path(&holder.device), PLAIN),
+        (or_dash(holder.pid.map(|pid| pid.to_string())), PLAIN),
+        (or_dash(row.user().or_else(|| Some(format!("({})", row.owner.as_ref()?)))), PLAIN),
+        (holder.standing.word().to_owned(), style),
+        (or_dash(holder.since.and_then(local)), PLAIN),
+        (or_dash(row.age.map(span)), PLAIN),
+        (names, PLAIN),
+        (or_dash(holder.command.clone()), PLAIN),
+    ]
 }

@@ -1,25 +1,18 @@
-//! Collects the holders: from the files, from `/proc`, and from the service, which sees more.
+//! Finds the holders: by the lock files, in `/proc`, and from the service, which sees more.
 
 use std::ffi::OsStr;
 use std::path::Path;
 
-use pidlockfile::{Pid, span};
-use wrapcmd::Value;
+use pidlockfile::Pid;
 
-use super::devices::Device;
 use super::outcome::Failure;
-use super::row::{
-    Cell, HEADING, PLAIN, Row, WARNING, aligned, device_path, local, printable, rows, user_name,
-};
+use super::row::{Row, rows};
 use crate::client::broker::{Broker, Route};
 use crate::client::{Client, Error, Waiter};
 use crate::limits::{COMMAND_SEARCH, COMPLAINT_SEARCH};
 use ttylock::{
     DeviceName, Holder, Layout, OutOfSight, Standing, Survey, Table, openers_of, tell_exclusive,
 };
-
-/// The most lock files of one holder that are named in one line for people.
-const FILES_SHOWN: usize = 2;
 
 /// What was found, and how much of it we could see.
 #[derive(Debug, Default)]
@@ -161,114 +154,6 @@ fn merge(holders: &mut Vec<Holder>, more: Vec<Holder>) {
 
 fn file_name(holder: &Holder) -> Option<&OsStr> {
     holder.scheme.file().and_then(Path::file_name)
-}
-
-/// A device and its holders.
-pub(super) fn device_in_json(device: &Device) -> Value {
-    let path = |name: &str| Value::Text(device_path(&printable(name)));
-    Value::Object(vec![
-        ("device", path(&device.name)),
-        ("names", Value::List(device.others.iter().map(|name| path(name)).collect())),
-        ("exists", Value::Bool(device.exists)),
-        ("held", Value::Bool(device.is_held())),
-        ("holders", Value::List(rows(&device.holders).iter().map(Row::to_json).collect())),
-        ("waiters", Value::List(device.waiters.iter().map(waiter_in_json).collect())),
-    ])
-}
-
-fn waiter_in_json(waiter: &Waiter) -> Value {
-    let number = |number: u64| Value::Number(number);
-    let user = waiter.user.and_then(user_name);
-    Value::Object(vec![
-        ("pid", number(u64::try_from(waiter.pid.as_raw()).unwrap_or(0))),
-        ("uid", waiter.user.map_or(Value::Null, |uid| number(uid.into()))),
-        ("user", user.as_deref().map_or(Value::Null, Value::from)),
-    ])
-}
-
-/// `  waiting: pid 4711 of alice, pid 4712 of bob`
-fn waiting(waiters: &[Waiter]) -> String {
-    if waiters.is_empty() {
-        return String::new();
-    }
-    let one = |waiter: &Waiter| {
-        let of = waiter.user.map(|uid| user_name(uid).unwrap_or_else(|| uid.to_string()));
-        let of = of.map_or_else(String::new, |user| format!(" of {user}"));
-        format!("pid {}{of}", waiter.pid)
-    };
-    let all: Vec<String> = waiters.iter().map(one).collect();
-    format!("  waiting: {}\n", all.join(", "))
-}
-
-/// The devices as a table for people, below each its other names. One holder of one device is one
-/// line, however many lock files the conventions ask it to have.
-pub(super) fn table(devices: &[&Device]) -> String {
-    let head = ["DEVICE", "PID", "USER", "STATE", "SINCE", "AGE", "LOCK", "COMMAND"];
-    let head = head.map(|text| (text.to_owned(), HEADING));
-    let mut lines = vec![(head, String::new())];
-    for device in devices {
-        let rows = rows(&device.holders);
-        let shown = of_each_holder(&rows);
-        lines.extend(shown.iter().map(|(row, locks)| (line(row, locks), String::new())));
-        if shown.is_empty() {
-            lines.push((free_line(&device.name), String::new()));
-        }
-        if let Some((_, below)) = lines.last_mut() {
-            *below = other_names(&device.others) + &waiting(&device.waiters);
-        }
-    }
-    aligned(&lines)
-}
-
-fn free_line(device: &str) -> [Cell; 8] {
-    let device = device_path(&printable(device));
-    let cells = [&*device, "-", "-", "free", "-", "-", "-", "-"];
-    cells.map(|text| (text.to_owned(), PLAIN))
-}
-
-fn other_names(names: &[String]) -> String {
-    if names.is_empty() {
-        return String::new();
-    }
-    let paths: Vec<String> = names.iter().map(|name| device_path(&printable(name))).collect();
-    format!("  also {}\n", paths.join(", "))
-}
-
-/// The first row of each holder, and the names of all its locks.
-fn of_each_holder(rows: &[Row]) -> Vec<(&Row, Vec<&str>)> {
-    let mut shown: Vec<(&Row, Vec<&str>)> = Vec::new();
-    for row in rows {
-        let same = |(first, _): &&mut (&Row, Vec<&str>)| {
-            let (first, holder) = (&first.holder, &row.holder);
-            first.pid.is_some() && first.pid == holder.pid && first.standing == holder.standing
-        };
-        match shown.iter_mut().find(same) {
-            Some((_, locks)) => locks.push(row.lock()),
-            None => shown.push((row, vec![row.lock()])),
-        }
-    }
-    shown
-}
-
-fn line(row: &Row, locks: &[&str]) -> [Cell; 8] {
-    let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
-    let more = locks.len().saturating_sub(FILES_SHOWN);
-    let mut names = locks.iter().take(FILES_SHOWN).copied().collect::<Vec<_>>().join(",");
-    if more > 0 {
-        names.push_str(&format!(",+{more}"));
-    }
-    let holder = &row.holder;
-    let style = if holder.standing == Standing::Alive { PLAIN } else { WARNING };
-    [
-        (device_path(&holder.device), PLAIN),
-        (or_dash(holder.pid.map(|pid| pid.to_string())), PLAIN),
-        (or_dash(row.user().or_else(|| Some(format!("({})", row.owner.as_ref()?)))), PLAIN),
-        (holder.standing.word().to_owned(), style),
-        (or_dash(holder.since.and_then(local)), PLAIN),
-        (or_dash(row.age.map(span)), PLAIN),
-        (names, PLAIN),
-        (or_dash(holder.command.clone()), PLAIN),
-    ]
 }
 
 #[cfg(test)]
