@@ -36,10 +36,11 @@ pub mod subordinate;
 mod sys;
 pub mod tcp;
 
-pub use device::name::{DeviceName, NotADevice};
 pub use device::node::follow;
 pub use device::other_names::{Links, udev_links};
-pub use device::{Access, Node, Numbers, ResolveError, ResolvedDevice, has_serial_driver};
+pub use device::{
+    Access, DeviceName, Node, NotADevice, Numbers, ResolveError, ResolvedDevice, has_serial_driver,
+};
 pub use dialects::Dialect;
 pub use dialects::content::{Content, READ_LIMIT, Unreadable};
 pub use dialects::forms::{BEGINNING, SLASH_SIGNS};

@@ -6,7 +6,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::name::DeviceName;
+use super::DeviceName;
 use super::node::{Access, ResolvedDevice, follow};
 use super::other_names::BY_UDEV;
 use crate::dialects::Dialect;

@@ -10,7 +10,7 @@ use rustix::fs::FileType;
 
 pub(crate) use super::{Access, Node, Numbers, ResolveError, ResolvedDevice};
 
-use super::name::DeviceName;
+use super::DeviceName;
 use crate::limits::LINK_PARTS;
 use crate::sys::{self, Seen};
 

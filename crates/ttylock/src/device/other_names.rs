@@ -16,7 +16,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use super::name::DeviceName;
+use super::DeviceName;
 use super::node::{ResolvedDevice, follow};
 use super::{Numbers, named_by};
 use crate::dialects::forms::base;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use pidlockfile::Pid;
 
 use super::*;
-use crate::device::name::DeviceName;
+use crate::device::DeviceName;
 use crate::device::node::{Node, follow};
 use crate::device::{Numbers, ResolvedDevice};
 use crate::lock::names::{device_of, is_lock_file, lock_names};

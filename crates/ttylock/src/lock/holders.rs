@@ -18,7 +18,7 @@ use super::flock::{Completeness, FlockHolder, Flocks};
 use super::kernel_list::Listing;
 use super::names;
 use super::open::{LOOKS, openers};
-use crate::device::name::DeviceName;
+use crate::device::DeviceName;
 use crate::device::node::{Node, follow};
 
 impl Scheme {

@@ -2,7 +2,7 @@
 
 use pidlockfile::Pid;
 
-use crate::device::name::DeviceName;
+use crate::device::DeviceName;
 
 /// The result of a request, as a client sees it. The reply table turns it into a code and a sentence. It has no text,
 /// path or errno, so that a reply cannot leak one.

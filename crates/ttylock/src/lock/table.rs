@@ -16,7 +16,7 @@ use super::directories::Directories;
 use super::flock_guards::{FlockGuards, Kept};
 use super::watched::{Again, Watched};
 use super::{Answer, Cause, Event, Pass, Request, Stop};
-use crate::device::name::DeviceName;
+use crate::device::DeviceName;
 use crate::device::node::ResolvedDevice;
 use crate::layout::Layout;
 use crate::lock::holder_records::Applicant;

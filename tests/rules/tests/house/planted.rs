@@ -60,7 +60,7 @@ fn in_a_pure_file(#[case] planted: &str) {
 #[case("crates/leases/src/wire/reply.rs")]
 #[case("crates/pidlockfile/src/name.rs")]
 #[case("crates/file-semaphore/src/record.rs")]
-#[case("crates/ttylock/src/device/name.rs")]
+#[case("crates/ttylock/src/device.rs")]
 fn in_pure_files_of_other_crates(#[case] path: &str) {
     for planted in [
         "fn planted() { std::fs::read(\"x\"); }",

@@ -12,7 +12,7 @@ use super::classify::Stale;
 use super::handover;
 use super::hold::{Busy, Lock, pid_in};
 use super::state::{LOCK_MODE, State, TEMPORARY};
-use crate::device::name::DeviceName;
+use crate::device::DeviceName;
 use crate::device::node::{ResolvedDevice, follow};
 use crate::dialects::Dialect;
 use crate::layout::Layout;

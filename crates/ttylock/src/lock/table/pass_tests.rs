@@ -11,7 +11,7 @@ use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
 
 use super::taking_tests::{Shared, flocked, last, request};
 use super::{Answer, Table};
-use crate::device::name::DeviceName;
+use crate::device::DeviceName;
 use crate::lock::meanwhile::{self, Before};
 use crate::lock::{Outcome, Pass, Request};
 use crate::test_processes::Sleeper;

@@ -3,8 +3,8 @@
 use pidlockfile::Name;
 
 use super::state::State;
+use crate::device::DeviceName;
 use crate::device::absent;
-use crate::device::name::DeviceName;
 use crate::device::node::{ResolveError, ResolvedDevice, follow};
 use crate::device::other_names::{LinkDirectories, kernel_name, made_by_udev, udev_links};
 use crate::layout::Layout;

@@ -9,7 +9,7 @@ use super::classify::counts_as_lock;
 use super::hold::{Busy, pid_in};
 use super::resolve;
 use super::state::State;
-use crate::device::name::DeviceName;
+use crate::device::DeviceName;
 use crate::device::node::{Node, ResolvedDevice, follow};
 use crate::dialects::content::Content;
 use crate::lock::Stop;

@@ -15,7 +15,7 @@ use rustix::fs::{AtFlags, CWD, Timestamps};
 
 use super::hold::Busy;
 use super::{Answer, Layout, Stop, Table};
-use crate::device::name::DeviceName;
+use crate::device::DeviceName;
 use crate::device::node::Node;
 use crate::limits::LOCKS_OF_A_USER;
 use crate::lock::backoff::Backoff;
