@@ -3,8 +3,8 @@
 
 pub(crate) mod cleaning;
 pub(crate) mod files;
+mod guard;
 mod readers;
-mod request;
 mod waiting;
 
 use std::path::{Path, PathBuf};
@@ -20,8 +20,8 @@ use crate::semaphore::readers::Readers;
 use crate::stale::HeldStatus;
 
 pub use files::Releaser;
-pub(crate) use request::Sharing;
-pub use request::{Cancel, Guard, Request};
+pub(crate) use guard::Sharing;
+pub use guard::{Cancel, Guard, Request};
 pub(crate) use waiting::{Free, Patience, Waiting};
 
 /// A file-based semaphore: at most one holder, or at most N, among all processes that use the
