@@ -27,7 +27,7 @@ pub struct Config {
     pub stale_rule: StaleRule,
     /// How long [`Semaphore::acquire`](crate::Semaphore::acquire) waits; `None` is for ever.
     pub acquire_timeout: Option<Duration>,
-    /// How often a waiter looks although nothing was reported. 100 ms.
+    /// The pause between two checks of a waiter to which nothing was reported. 100 ms.
     pub retry_interval: Duration,
     /// Tags are cut to so many characters, at most 10,000, which is also the default.
     pub longest_tag: usize,

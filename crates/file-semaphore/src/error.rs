@@ -56,7 +56,7 @@ impl fmt::Display for PathProblem {
 
 impl std::error::Error for PathProblem {}
 
-/// Why a semaphore could not be taken, released or looked at.
+/// Why a semaphore could not be taken, released or read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
@@ -305,7 +305,7 @@ impl InTheWay {
         Self { holder: holder.cloned().map(Box::new), ..Self::default() }
     }
 
-    /// Of two, the one that tells more.
+    /// Of two, the one with more details.
     pub(crate) fn or(self, other: Self) -> Self {
         if self.holder.is_some() || self.left_by.is_some() { self } else { other }
     }

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-/// A reader of a lock file reads at most so many bytes; a longer file does not parse.
+/// The longest lock file, in bytes; a longer one does not parse.
 pub const LONGEST_FILE: usize = 64 * 1024;
 
 /// The longest tag, in characters; what is longer is cut.
@@ -16,29 +16,29 @@ pub const LONGEST_WORD: usize = 255;
 /// A lock is old when its time stamp is further back than this (both original tools: one hour).
 pub const STALE_TIMEOUT: Duration = Duration::from_secs(3600);
 
-/// A waiter looks again after so long even if nothing was reported: network file systems report
-/// nothing, and a holder that dies reports nothing either.
+/// The pause between two checks of a waiter to which nothing was reported: network file systems report nothing, and
+/// neither does a holder that dies.
 pub const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Where the kernel reports nothing (inotify(7) has few instances for each user), the first in line
-/// looks so often, and nobody else does.
+/// The pause between two checks of the first in line where the kernel reports nothing (inotify(7) has few instances for
+/// each user). Nobody else checks there.
 pub const UNREPORTED_INTERVAL: Duration = Duration::from_millis(10);
 
-/// A waiter in line looks after so long whether the lock is free and nobody takes it.
+/// The pause between two checks of a waiter in line, whether the lock is free and nobody takes it.
 pub const LINE_INTERVAL: Duration = Duration::from_millis(250);
 
-/// A process that does not stand in line looks so often whether a waiter takes what is free; for
+/// The pause between two checks of a process that does not stand in line, whether a waiter takes what is free; for
 /// [`LINE_INTERVAL`] at most.
 pub const BESIDE_INTERVAL: Duration = Duration::from_millis(2);
 
 /// An empty or cut file may be one that is being written until it is so old. An attempt waits for that at most so long.
 pub const WRITING_TIME: Duration = Duration::from_secs(2);
 
-/// A stale lock that only another user may remove is looked at so often, at most.
+/// The shortest pause between two checks of a stale lock that only another user may remove.
 pub const LEFT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// After so many such looks in a row, the first waiter has had its turn: it is stopped, or stands there
-/// to stop others. The lock is free for the next process that asks.
+/// After so many checks in a row that find the lock free, the first waiter has had its turn: it is stopped, or stands
+/// there to stop others. The lock is free for the next process that asks.
 pub const MOST_TURNS_MISSED: u32 = 3;
 
 /// The permission bits of a published lock.
@@ -57,8 +57,8 @@ pub const LONGEST_NAME: usize = 255 - ".2147483647.0123456789abcdef.tmp".len();
 /// Symbolic links followed before giving up, as in the kernel.
 pub const MOST_LINKS: usize = 40;
 
-/// How often one look at a lock is repeated because the file changed under it. Each repetition
-/// means that somebody else made progress.
+/// How often a lock is read again because the file changed meanwhile. Each repetition means that somebody else made
+/// progress.
 pub const MOST_READINGS: usize = 64;
 
 /// Stands in `pidns=` for Windows, which knows no pid namespaces: on Linux they are counted from

@@ -14,7 +14,7 @@ use pidlockfile::{Name, Pid};
 
 use crate::limits::{LONGEST_FILE, LONGEST_TAG, LONGEST_WORD, WINDOWS_NAMESPACE};
 
-/// The holder of a lock, as far as a lock file can tell.
+/// The holder of a lock, as far as a lock file can describe it.
 ///
 /// `pid` alone is what the original tools write. `start`, `boot` and `pidns` together say exactly
 /// which process of which machine is meant, across pid reuse, reboots and containers.
@@ -36,7 +36,7 @@ impl Holder {
     }
 
     /// No holder: the lock is held until it is released by name, whatever processes live. `pid` and `host`
-    /// only tell which process took it.
+    /// only say which process took it.
     #[must_use]
     pub fn nobody(pid: u64, host: Option<&str>) -> Self {
         let host = host.and_then(|name| one_line(name, LONGEST_WORD));
@@ -88,7 +88,7 @@ impl Holder {
     }
 
     /// Whether two descriptions mean the same process: the same number, and nothing that both
-    /// know tells them apart.
+    /// know distinguishes them.
     #[must_use]
     pub fn is_same_process(&self, other: &Self) -> bool {
         fn agree<T: PartialEq>(one: Option<&T>, other: Option<&T>) -> bool {

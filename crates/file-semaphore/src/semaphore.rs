@@ -1,5 +1,6 @@
-//! A semaphore: what its users may ask of it. Several are taken all or none, always in the same order, so that two
-//! callers never wait for each other. The files, the wait and the readers are elsewhere.
+//! A semaphore: what its users may ask of it, and a request for it, which has settings for one call: the tag, the timeout,
+//! what ends the wait, and whether the semaphore is shared. Several are taken all or none, always in the same order, so
+//! that two callers never wait for each other. The files, the guard, the wait and the readers are elsewhere.
 
 pub(crate) mod cleaning;
 pub(crate) mod files;
@@ -18,11 +19,13 @@ use crate::semaphore::cleaning::{Swept, sweep};
 use crate::semaphore::files::{Claimant, Files};
 use crate::semaphore::readers::Readers;
 use crate::stale::HeldStatus;
+use crate::sys::Alarm;
 
-pub use files::Releaser;
-pub(crate) use guard::Sharing;
-pub use guard::{Cancel, Guard, Request};
-pub(crate) use waiting::{Free, Patience, Waiting};
+pub(crate) use files::Free;
+pub use files::{Releaser, SlotStatus};
+pub use guard::Guard;
+pub use waiting::Cancel;
+pub(crate) use waiting::{Patience, Sharing, Waiting};
 
 /// A file-based semaphore: at most one holder, or at most N, among all processes that use the
 /// same path, in whatever language they are written.
@@ -63,19 +66,6 @@ pub(crate) struct Wish<'a> {
     pub(crate) patience: Patience<'a>,
 }
 
-/// One slot as it was seen.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum SlotStatus {
-    /// There is no lock file.
-    Free,
-    /// There is one.
-    Held(HeldStatus),
-    /// There is something that is no lock file and is never touched: a directory, a fifo, a
-    /// device, a link.
-    Obstacle,
-}
-
 impl Semaphore {
     /// Opens the semaphore at `path` with the default [`Config`].
     ///
@@ -112,7 +102,7 @@ impl Semaphore {
     /// A release wakes the next waiter at once (inotify(7)). Waiters take turns, first come, first
     /// served; a waiter that is killed or stopped keeps nobody waiting.
     ///
-    /// Behind another waiter, this starts a thread that blocks in flock(2), because nothing else tells when that waiter
+    /// Behind another waiter, this starts a thread that blocks in flock(2), because nothing else shows when that waiter
     /// ends. If this wait is over first, the thread stays for the next wait. So there are at most one thread and four
     /// descriptors for each such waiter.
     ///
@@ -189,8 +179,8 @@ impl Semaphore {
         Self::take_many(semaphores, tag, Patience::TRY)
     }
 
-    /// Waits until it has taken all of these semaphores for this process; those that it has
-    /// already are let go when it gives up.
+    /// Waits until it has taken all of these semaphores for this process. If it gives up, it releases those that it has
+    /// taken.
     ///
     /// # Errors
     /// As [`acquire`](Self::acquire); [`Error::InvalidPath`] when two are the same.
@@ -242,11 +232,11 @@ impl Semaphore {
     fn or_shared<T>(
         &self,
         alone: Result<T, Error>,
-        deed: impl Fn(&Files) -> Result<T, Error>,
+        action: impl Fn(&Files) -> Result<T, Error>,
     ) -> Result<T, Error> {
         match alone {
             Err(error @ (Error::NotLocked { .. } | Error::NotHolder { .. })) => {
-                self.shared().first(deed)?.ok_or(error)
+                self.shared().first(action)?.ok_or(error)
             }
             other => other,
         }
@@ -268,8 +258,91 @@ impl Semaphore {
     }
 }
 
-/// Takes one after the other, in the order of directory and name, each in the name that `holder` gives for it. A failure
-/// lets go of all.
+/// How to take a semaphore this time. Made by [`Semaphore::request`]; ends with
+/// [`try_acquire`](Self::try_acquire) or [`acquire`](Self::acquire).
+///
+/// ```
+/// use std::time::Duration;
+/// use file_semaphore::{Cancel, Error, Semaphore};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let scratch = tempfile::tempdir()?;
+/// # let path = scratch.path().join("index.lock");
+/// let index = Semaphore::open(&path)?;
+/// let reader = index.request().tag("search").shared().acquire()?;
+///
+/// let cancel = Cancel::new()?;
+/// let other = cancel.clone();
+/// std::thread::spawn(move || other.cancel());
+/// let writer = index.request().timeout(Duration::from_secs(30)).cancelled_by(&cancel).acquire();
+/// assert!(matches!(writer, Err(Error::Cancelled)));
+/// reader.release()?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Copy, Debug)]
+#[must_use = "nothing is taken before acquire() or try_acquire()"]
+pub struct Request<'a> {
+    pub(crate) semaphore: &'a Semaphore,
+    pub(crate) tag: Option<&'a str>,
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) cancel: Option<&'a Cancel>,
+    pub(crate) sharing: Sharing,
+}
+
+impl<'a> Request<'a> {
+    /// What it is for.
+    pub fn tag(self, tag: &'a str) -> Self {
+        Self { tag: Some(tag), ..self }
+    }
+
+    /// How long to wait at most.
+    pub fn timeout(self, timeout: Duration) -> Self {
+        Self { timeout: Some(timeout), ..self }
+    }
+
+    /// Wait for ever.
+    pub fn without_timeout(self) -> Self {
+        Self { timeout: None, ..self }
+    }
+
+    /// What ends the wait from another thread.
+    pub fn cancelled_by(self, cancel: &'a Cancel) -> Self {
+        Self { cancel: Some(cancel), ..self }
+    }
+
+    /// Together with others that share it. Not for semaphores of several slots, where it means
+    /// nothing.
+    pub fn shared(self) -> Self {
+        Self { sharing: Sharing::Shared, ..self }
+    }
+
+    /// Takes the semaphore if that is possible now.
+    ///
+    /// # Errors
+    /// As [`Semaphore::try_acquire`].
+    pub fn try_acquire(self) -> Result<Guard, Error> {
+        self.take(Patience::TRY)
+    }
+
+    /// Waits until the semaphore can be taken, and takes it.
+    ///
+    /// # Errors
+    /// As [`Semaphore::acquire`], and [`Error::Cancelled`].
+    pub fn acquire(self) -> Result<Guard, Error> {
+        let alarm = self.cancel.map(|cancel| cancel as &dyn Alarm);
+        if let Some(error) = alarm.and_then(|alarm| alarm.ring()) {
+            return Err(error);
+        }
+        self.take(Patience { timeout: self.timeout, alarm, ..Patience::default() })
+    }
+
+    fn take(self, patience: Patience<'_>) -> Result<Guard, Error> {
+        let Self { semaphore, tag, sharing, .. } = self;
+        semaphore.take(Wish { tag, sharing, patience }, &mut || semaphore.files.own_holder())
+    }
+}
+
+/// Takes one after the other, in the order of directory and name, each in the name that `holder` gives for it. If one
+/// cannot be taken, all are released.
 pub(crate) fn acquire_many(
     semaphores: &[&Semaphore],
     wish: Wish<'_>,

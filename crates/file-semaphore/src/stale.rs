@@ -240,7 +240,7 @@ impl Judge {
         Self { policy, here: OnceLock::new() }
     }
 
-    /// Where this process runs; looked up once.
+    /// Where this process runs; found out once.
     pub(crate) fn here(&self) -> &Here {
         self.here.get_or_init(Here::detect)
     }

@@ -12,10 +12,10 @@ const KINDS: [&str; 5] = ["struct ", "enum ", "trait ", "union ", "type "];
 const VISIBLE: [&str; 4] = ["", "pub ", "pub(crate) ", "pub(super) "];
 
 /// Files, or directories of files, for one kind of system: what they define exists once in each program.
-const SYSTEMS: [&str; 6] = ["elsewhere", "inotify", "linux", "posix", "unix", "windows"];
+const SYSTEMS: [&str; 5] = ["elsewhere", "linux", "posix", "unix", "windows"];
 
 /// Pairs with a reason: the crate's directory, and the name.
-const KNOWN: [(&str, &str); 8] = [
+const KNOWN: [(&str, &str); 7] = [
     // The same client, for programs without a runtime; its users name one or the other module.
     ("crates/dflock", "Claim"),
     ("crates/dflock", "Claims"),
@@ -24,8 +24,6 @@ const KNOWN: [(&str, &str); 8] = [
     ("crates/dflock", "Lease"),
     ("crates/dflock", "Leases"),
     ("crates/dflock", "Watch"),
-    // The engine's, and that of the text, in the public module `wire`.
-    ("crates/leases", "Request"),
 ];
 
 /// Types that are named by a word of the register in CONTRIBUTING.md, and have its meaning. Another type of such a name needs

@@ -8,7 +8,6 @@ use crate::config::Config;
 use crate::error::{Error, InTheWay, PathProblem};
 use crate::limits::{LONGEST_FILE, LONGEST_NAME, MODE_BITS, MOST_LINKS, MOST_READINGS};
 use crate::record::{Holder, LockInfo, Tag, beside};
-use crate::semaphore::{Free, Guard, SlotStatus};
 use crate::stale::{HeldStatus, Judge};
 use crate::sys::{Line, may_follow_link, now_seconds, number};
 use pidlockfile::{
@@ -38,6 +37,37 @@ pub(crate) struct Claimant<'a> {
     pub(crate) tag: Option<&'a str>,
     /// Gives the holder to record; called only when the lock is about to be taken.
     pub(crate) holder: &'a mut dyn FnMut() -> Result<Holder, Error>,
+}
+
+/// A slot that was taken: its number from 0, its lock file, and what that says.
+pub(crate) struct Taken {
+    pub(crate) slot: usize,
+    pub(crate) name: Name,
+    pub(crate) published: Published,
+    pub(crate) info: LockInfo,
+}
+
+/// How much of a semaphore is to be free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Free {
+    /// A slot.
+    One,
+    /// All slots, for the program `sema`.
+    #[cfg(feature = "cli")]
+    All,
+}
+
+/// One slot as it was seen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SlotStatus {
+    /// There is no lock file.
+    Free,
+    /// There is one.
+    Held(HeldStatus),
+    /// There is something that is no lock file and is never touched: a directory, a fifo, a
+    /// device, a link.
+    Obstacle,
 }
 
 impl Files {
@@ -90,20 +120,12 @@ impl Files {
     }
 
     /// Takes the first slot that is free or stale.
-    pub(crate) fn attempt(
-        self: &Arc<Self>,
-        claimant: &mut Claimant<'_>,
-    ) -> Result<Tried<Guard>, Error> {
+    pub(crate) fn attempt(&self, claimant: &mut Claimant<'_>) -> Result<Tried<Taken>, Error> {
         let mut first = InTheWay::default();
-        for (index, name) in self.names.iter().enumerate() {
+        for (slot, name) in self.names.iter().enumerate() {
             match self.located(self.take(name, claimant))? {
                 Ok((published, info)) => {
-                    return Ok(Ok(Guard::new(
-                        Arc::clone(self),
-                        (index, name.clone()),
-                        published,
-                        info,
-                    )));
+                    return Ok(Ok(Taken { slot, name: name.clone(), published, info }));
                 }
                 Err(in_the_way) => first = first.or(in_the_way),
             }
@@ -112,7 +134,7 @@ impl Files {
     }
 
     /// Takes one slot if it is free or stale. Repeats itself only when the file changed between
-    /// the look and the deed, which is somebody else's progress.
+    /// reading it and replacing it, which is somebody else's progress.
     fn take(
         &self,
         name: &Name,
@@ -238,7 +260,7 @@ fn slot_names(name: &Name, count: u32) -> Option<Vec<Name>> {
     (1..=count).map(slot).collect()
 }
 
-/// How often letting go is tried while another process is at the file, and the pause between.
+/// How often a release is tried while another process is at the file, and the pause between.
 const TRIES: u32 = 100;
 const PAUSE: Duration = Duration::from_millis(2);
 
@@ -246,7 +268,7 @@ const PAUSE: Duration = Duration::from_millis(2);
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Releaser<'a> {
-    /// Only the recorded holder: the same number, and nothing known that tells the two apart. A
+    /// Only the recorded holder: the same number, and nothing known that distinguishes the two. A
     /// lock without an owner ([`Holder::nobody`]) is everybody's.
     Holder(&'a Holder),
     /// Anyone.
@@ -264,11 +286,11 @@ impl Files {
         self.first_slot(|name| self.renew_slot(name, releaser))
     }
 
-    /// Does it to the first slot that is the releaser's; where none is, the error tells most of why.
-    fn first_slot<T>(&self, deed: impl Fn(&Name) -> Result<T, Error>) -> Result<T, Error> {
+    /// Does it to the first slot that is the releaser's; where none is, the error that says most of why.
+    fn first_slot<T>(&self, action: impl Fn(&Name) -> Result<T, Error>) -> Result<T, Error> {
         let mut worst = Error::NotLocked { path: self.path() };
         for name in &self.names {
-            match self.located(deed(name)) {
+            match self.located(action(name)) {
                 Err(Error::NotLocked { .. }) => {}
                 Err(error @ (Error::NotHolder { .. } | Error::Parse { .. })) => worst = error,
                 other => return other,
@@ -326,7 +348,7 @@ impl Files {
             }
         }
         // A breaker is at a file for milliseconds. A process that holds flock(2) on it for longer is not
-        // breaking it, and must not keep its owner from letting go.
+        // breaking it, and must not keep its owner from releasing it.
         match self.directory.release(name, self.releasable(name, releaser)?, name)? {
             Attempt::Done(()) => Ok(()),
             Attempt::Changed | Attempt::Contended => {
@@ -393,7 +415,7 @@ pub(crate) fn resolve(path: &Path) -> Result<Place, Error> {
     let mut place = path.to_owned();
     for _ in 0..MOST_LINKS {
         let (directory, name) = split(&place).ok_or_else(|| invalid(PathProblem::NoName))?;
-        // A look that fails says nothing: opening the directory will say what is wrong.
+        // The error does not matter: opening the directory will say what is wrong.
         let Ok(link) = place.symlink_metadata() else { return plain(directory, name, invalid) };
         if !link.is_symlink() {
             return plain(directory, name, invalid);

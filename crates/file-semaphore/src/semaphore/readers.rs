@@ -14,13 +14,13 @@ use pidlockfile::{Directory, Pid};
 
 use crate::error::{Error, InTheWay};
 use crate::record::READERS;
-use crate::semaphore::Guard;
 use crate::semaphore::cleaning::{self, Listed, sweep};
 use crate::semaphore::files::{Claimant, Files};
+use crate::semaphore::guard::Guard;
 use crate::stale::HeldStatus;
-use crate::sys::{Watch, make_directory_alike, random};
+use crate::sys::{Watch, make_directory_alike, random, remove_if_empty};
 
-/// How often the directory is looked at or entered again, when others remove it in that moment.
+/// How often the directory is read or entered again, when others remove it in that moment.
 const TRIES: usize = 64;
 
 /// What a reader that left in that moment took away: its file, and the directory with it.
@@ -46,7 +46,7 @@ impl<'a> Readers<'a> {
         Ok(self.locks()?.into_iter().map(|listed| listed.status).collect())
     }
 
-    /// Tells of readers that leave. `None`: the directory cannot be opened, perhaps because there are none any more.
+    /// Reports readers that leave. `None`: the directory cannot be opened, perhaps because there are none any more.
     pub(crate) fn watch(&self) -> Option<Watch> {
         Directory::open(&self.directory).ok().map(|directory| Watch::on(&directory))
     }
@@ -85,15 +85,15 @@ impl<'a> Readers<'a> {
     /// Does it to the first reader's lock for which it can be done. `None`: to none.
     pub(crate) fn first<T>(
         &self,
-        deed: impl Fn(&Files) -> Result<T, Error>,
+        action: impl Fn(&Files) -> Result<T, Error>,
     ) -> Result<Option<T>, Error> {
         if self.is_never_shared() {
             return Ok(None);
         }
         for listed in self.locks()? {
-            match self.reader(&listed).and_then(|reader| deed(&reader)) {
+            match self.reader(&listed).and_then(|reader| action(&reader)) {
                 Ok(done) => {
-                    self.remove_if_empty();
+                    remove_if_empty(&self.directory);
                     return Ok(Some(done));
                 }
                 Err(Error::NotLocked { .. } | Error::NotHolder { .. } | Error::Parse { .. }) => {}
@@ -121,7 +121,7 @@ impl<'a> Readers<'a> {
                 Ok(_) | Err(_) => {}
             }
         }
-        self.remove_if_empty();
+        remove_if_empty(&self.directory);
         Ok(None)
     }
 
@@ -147,10 +147,11 @@ impl<'a> Readers<'a> {
                 return Err(Error::Process { message });
             }
             let reader = Files::open(&path, self.files.config).and_then(|reader| {
-                reader.attempt(claimant)?.map_err(|it| it.refused(reader.path()))
+                let taken = reader.attempt(claimant)?.map_err(|it| it.refused(reader.path()))?;
+                Ok(Guard::of(&reader, taken).of_reader(self.directory.clone()))
             });
             match reader {
-                Ok(guard) => return Ok(guard.sharing(Arc::clone(self.files))),
+                Ok(guard) => return Ok(guard),
                 Err(error) if is_gone(&error) => last = Some(error),
                 Err(Error::System { error, .. }) if error.is_not_permitted() => {
                     return Err(Error::Process {
@@ -161,10 +162,5 @@ impl<'a> Readers<'a> {
             }
         }
         Err(last.unwrap_or_else(|| Error::NotLocked { path: self.files.path() }))
-    }
-
-    /// A directory in which somebody is cannot be removed.
-    pub(crate) fn remove_if_empty(&self) {
-        let _ = std::fs::remove_dir(&self.directory);
     }
 }

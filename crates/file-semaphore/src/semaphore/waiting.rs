@@ -1,7 +1,10 @@
 //! Waits for a semaphore: stands in line, and then watches the lock. Decides when to try; whether the lock is
-//! free, and for which process, is decided elsewhere.
+//! free, and for which process, is decided elsewhere. Another thread ends a wait by a [`Cancel`].
 
-use std::sync::Arc;
+#[cfg(unix)]
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use pidlockfile::Name;
@@ -11,10 +14,10 @@ use crate::limits::{
     BESIDE_INTERVAL, LEFT_INTERVAL, LINE_INTERVAL, MOST_TURNS_MISSED, UNREPORTED_INTERVAL,
     WRITING_TIME,
 };
-use crate::semaphore::files::{Claimant, Files, Tried};
+use crate::semaphore::files::{Claimant, Files, Free, Tried};
+use crate::semaphore::guard::Guard;
 use crate::semaphore::readers::Readers;
-use crate::semaphore::{Guard, Sharing};
-use crate::sys::{Alarm, Ticket, Watch, Woken};
+use crate::sys::{Alarm, Bell, Ticket, Watch, Woken, guarded};
 
 /// How to wait for a semaphore.
 #[derive(Clone, Copy, Default)]
@@ -33,6 +36,13 @@ impl Patience<'_> {
         Self { timeout: Some(Duration::ZERO), alarm: None, hears: None, only_tries: true };
 }
 
+/// Whether a semaphore is taken alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sharing {
+    Alone,
+    Shared,
+}
+
 /// A wait that has begun.
 pub(crate) struct Waiting<'a> {
     files: &'a Arc<Files>,
@@ -40,14 +50,9 @@ pub(crate) struct Waiting<'a> {
     begin: Instant,
 }
 
-/// How much of a semaphore is to be free.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Free {
-    /// A slot.
-    One,
-    /// All slots, for the program `sema`.
-    #[cfg(feature = "cli")]
-    All,
+/// Takes the first slot that is free or stale.
+fn attempt(files: &Arc<Files>, claimant: &mut Claimant<'_>) -> Result<Tried<Guard>, Error> {
+    Ok(files.attempt(claimant)?.map(|taken| Guard::of(files, taken)))
 }
 
 /// Takes a lock without standing in line, and without overtaking waiters: while one of them may be about to
@@ -61,7 +66,7 @@ fn attempt_beside(files: &Arc<Files>, claimant: &mut Claimant<'_>) -> Result<Tri
         std::thread::sleep(BESIDE_INTERVAL);
     }
     loop {
-        match files.attempt(claimant)? {
+        match attempt(files, claimant)? {
             Err(InTheWay { is_being_written: true, .. }) if begin.elapsed() < WRITING_TIME => {
                 std::thread::sleep(BESIDE_INTERVAL);
             }
@@ -86,7 +91,7 @@ impl<'a> Waiting<'a> {
         match sharing {
             Sharing::Shared => readers.join(guard, claimant),
             Sharing::Alone => {
-                // Should that fail, the guard lets go.
+                // If that fails, the guard is dropped, which releases the lock.
                 let interval = self.files.config.retry_interval;
                 self.until(&[], interval, || Ok(readers.in_the_way()?.map_or(Ok(()), Err)))?;
                 Ok(guard)
@@ -114,7 +119,7 @@ impl<'a> Waiting<'a> {
             return attempt_beside(files, claimant)?.map_err(|in_the_way| self.timeout(in_the_way));
         }
         if !line.exists() {
-            if let Ok(guard) = files.attempt(claimant)? {
+            if let Ok(guard) = attempt(files, claimant)? {
                 return Ok(guard);
             }
         }
@@ -127,12 +132,12 @@ impl<'a> Waiting<'a> {
             // The next in line prepares its record now, not only when the lock is free.
             (claimant.holder)()?;
         }
-        // Only one in each line looks.
+        // Only one in each line checks.
         let interval = files.config.retry_interval;
         let unreported =
             if ticket.is_some() { interval.min(UNREPORTED_INTERVAL) } else { interval };
         // The place in the line is kept until the lock is taken.
-        self.until(&files.names, unreported, || files.attempt(claimant))
+        self.until(&files.names, unreported, || attempt(files, claimant))
     }
 
     /// Waits until all earlier waiters have had their turn, or the first one lets it pass.
@@ -159,17 +164,17 @@ impl<'a> Waiting<'a> {
         }
     }
 
-    /// Looks, and while somebody holds on, waits and looks again: as often as `unreported` says where nobody
+    /// Checks, and while somebody holds the lock, waits and checks again: as often as `unreported` says where nobody
     /// reports what happens. Without names it waits for readers that leave.
     fn until<T>(
         &self,
         names: &[Name],
         unreported: Duration,
-        mut look: impl FnMut() -> Result<Tried<T>, Error>,
+        mut check: impl FnMut() -> Result<Tried<T>, Error>,
     ) -> Result<T, Error> {
         let mut watch = None;
         loop {
-            let in_the_way = match look()? {
+            let in_the_way = match check()? {
                 Ok(result) => return Ok(result),
                 Err(in_the_way) => in_the_way,
             };
@@ -177,7 +182,7 @@ impl<'a> Waiting<'a> {
             if left == Some(Duration::ZERO) {
                 return Err(self.timeout(in_the_way));
             }
-            // What happened before the watch began is found by one more look.
+            // What happened before the watch began is found by one more check.
             let Some(watch) = &watch else {
                 self.say(&in_the_way);
                 watch = match names {
@@ -187,7 +192,7 @@ impl<'a> Waiting<'a> {
                 continue;
             };
             let usual = self.files.config.retry_interval;
-            let mut interval = if watch.is_told() { usual } else { unreported };
+            let mut interval = if watch.reports() { usual } else { unreported };
             if in_the_way.left_by.is_some() {
                 // Each try writes a file, and the removal of the lock is heard of.
                 interval = interval.max(LEFT_INTERVAL);
@@ -204,7 +209,7 @@ impl<'a> Waiting<'a> {
         }
     }
 
-    /// An alarm may end the whole.
+    /// An alarm may end the wait.
     fn woken(&self, woken: Woken) -> Result<Woken, Error> {
         let alarm = self.patience.alarm.filter(|_| woken == Woken::Alarm);
         alarm.and_then(|alarm| alarm.ring()).map_or(Ok(woken), Err)
@@ -232,5 +237,89 @@ impl<'a> Waiting<'a> {
         if let Some(hears) = self.patience.hears {
             hears(&in_the_way.clone().refused(self.files.path()));
         }
+    }
+}
+
+/// Ends waits from another thread. All clones are one; it stays cancelled.
+///
+/// ```
+/// use file_semaphore::{Cancel, Error, Semaphore};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let scratch = tempfile::tempdir()?;
+/// # let path = scratch.path().join("index");
+/// let index = Semaphore::open(&path)?;
+/// let held = index.acquire(None)?;
+/// let cancel = Cancel::new()?;
+/// let other = cancel.clone();
+/// let thread = std::thread::spawn(move || other.cancel());
+/// let waiting = index.request().cancelled_by(&cancel).acquire();
+/// assert!(matches!(waiting, Err(Error::Cancelled)));
+/// # thread.join().unwrap();
+/// # drop(held); Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Cancel(Arc<CancelLine>);
+
+#[derive(Debug)]
+struct CancelLine {
+    cancelled: AtomicBool,
+    bell: Bell,
+    /// Those that are cancelled with it, as long as somebody waits for them.
+    followers: Mutex<Vec<Weak<CancelLine>>>,
+}
+
+impl Cancel {
+    /// Makes one that is not cancelled.
+    ///
+    /// # Errors
+    /// [`Error::Process`] when there are no more descriptors.
+    pub fn new() -> Result<Self, Error> {
+        let bell = Bell::new();
+        let bell = bell.map_err(|_| Error::Process { message: "no descriptor is left" })?;
+        let cancelled = AtomicBool::new(false);
+        Ok(Self(Arc::new(CancelLine { cancelled, bell, followers: Mutex::default() })))
+    }
+
+    /// Another, which is cancelled with this one, and alone as well.
+    #[cfg(feature = "async")]
+    pub(crate) fn follower(&self) -> Result<Self, Error> {
+        let follower = Self::new()?;
+        let mut followers = guarded(&self.0.followers);
+        followers.retain(|other| other.strong_count() > 0);
+        followers.push(Arc::downgrade(&follower.0));
+        drop(followers);
+        // A cancel from now on reaches it through `followers`.
+        if self.is_cancelled() {
+            follower.cancel();
+        }
+        Ok(follower)
+    }
+
+    /// Ends every wait that was given this, now and later, with [`Error::Cancelled`].
+    pub fn cancel(&self) {
+        self.0.cancelled.store(true, Ordering::Release);
+        self.0.bell.ring();
+        let followers: Vec<_> = guarded(&self.0.followers).drain(..).collect();
+        for follower in followers.iter().filter_map(Weak::upgrade) {
+            Self(follower).cancel();
+        }
+    }
+
+    /// Whether it was cancelled.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        self.0.cancelled.load(Ordering::Acquire)
+    }
+}
+
+impl Alarm for Cancel {
+    #[cfg(unix)]
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.bell.as_fd()
+    }
+
+    fn ring(&self) -> Option<Error> {
+        self.is_cancelled().then_some(Error::Cancelled)
     }
 }

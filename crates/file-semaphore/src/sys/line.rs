@@ -326,7 +326,7 @@ const STACK: usize = 64 * 1024;
 /// What rings for the tickets that this process has waited for. A forked child has none of its parent's threads.
 static AWAITED: Mutex<BTreeMap<Identity, (Pid, Arc<Bell>)>> = Mutex::new(BTreeMap::new());
 
-/// Waits until the ticket's owner has let go of it (`Change`), the time is over, or the alarm rings.
+/// Waits until the ticket's owner has released it (`Change`), the time is over, or the alarm rings.
 pub(super) fn wait_for_ticket(
     ticket: Identity,
     file: &Arc<File>,
@@ -359,7 +359,7 @@ fn watch(ticket: Identity, file: &Arc<File>, bell: &Arc<Bell>) -> io::Result<()>
     let body = move || {
         let gone = wait_until_flock_free(&file);
         guarded(&AWAITED).retain(|_, (_, other)| !Arc::ptr_eq(other, &bell));
-        // Where flock(2) fails, waiters look from time to time.
+        // Where flock(2) fails, waiters check from time to time.
         if gone {
             bell.ring();
         }

@@ -1,9 +1,7 @@
-//! What the operating system tells of processes and of itself, and how it wakes a waiter. Everything that
-//! only Linux has (`/proc`, namespaces, inotify) is in this directory. Other systems tell less: of a holder
+//! What the operating system knows of processes and of itself, and how it wakes a waiter. Everything that
+//! only Linux has (`/proc`, namespaces, inotify) is in this directory. Other systems know less: of a holder
 //! only the number is known, and waiters check from time to time. Decides nothing.
 
-#[cfg(target_os = "linux")]
-mod inotify;
 #[cfg(unix)]
 mod line;
 #[cfg(unix)]
@@ -14,6 +12,7 @@ mod watch;
 mod windows;
 
 use std::hash::{BuildHasher, Hasher, RandomState};
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -116,6 +115,11 @@ impl Holder {
 /// What a mutex of ours guards is whole at any time, also after a panic elsewhere.
 pub(crate) fn guarded<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Removes a directory, unless somebody has a file in it.
+pub(crate) fn remove_if_empty(directory: &Path) {
+    let _ = std::fs::remove_dir(directory);
 }
 
 /// A process number as lock files write it.

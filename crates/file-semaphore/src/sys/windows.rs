@@ -110,7 +110,7 @@ impl Watch {
         Self
     }
 
-    pub(crate) fn is_told(&self) -> bool {
+    pub(crate) fn reports(&self) -> bool {
         false
     }
 
