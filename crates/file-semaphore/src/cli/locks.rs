@@ -29,7 +29,7 @@ pub(super) fn open(words: &Run) -> Result<Vec<Semaphore>, Error> {
     std::iter::once(first).chain(more).collect()
 }
 
-/// The command did not begin: says why, and tells the exit code.
+/// The command did not begin: says why. Returns the exit code.
 pub(super) fn not_started(error: &StartError, form: Form) -> u8 {
     // A caller that never gave the word has said why.
     let Some(code) = error.code() else { return exit::SYSTEM };
@@ -53,7 +53,7 @@ pub(super) fn take(
 ) -> Result<Vec<Guard>, Error> {
     let verbosity = if words.verbose { Verbosity::More } else { Verbosity::Usual };
     let paths = std::iter::once(&words.lock.path).chain(&words.with);
-    let hears = teller(paths.map(PathBuf::as_path).collect(), form, verbosity);
+    let hears = reporter(paths.map(PathBuf::as_path).collect(), form, verbosity);
     let timeout = words.patience.timeout;
     let usual = Patience { timeout, ..Patience::default() };
     let patience = if words.nonblock { Patience::TRY } else { usual };
@@ -141,9 +141,9 @@ pub(super) enum Verbosity {
 /// Hears of the holder of a lock when a wait for it begins ([`Error::AlreadyLocked`]).
 pub(super) type Hears<'a> = Box<dyn Fn(&Error) + 'a>;
 
-/// What hears of each lock that is waited for, and names its holder once. `locks` is what the command line calls
+/// What hears of each lock that is waited for, and reports its holder once. `locks` is what the command line calls
 /// them. None where nobody reads it.
-pub(super) fn teller<'a>(
+pub(super) fn reporter<'a>(
     locks: Vec<&'a Path>,
     form: Form,
     verbosity: Verbosity,

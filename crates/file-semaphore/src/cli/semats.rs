@@ -12,7 +12,7 @@ use wrapcmd::exit::End;
 use wrapcmd::{Form, Value, print};
 
 use super::outcome::{Members, complain, exit, info_members, lines, printable, written};
-use super::{actions, platform};
+use super::{platform, take_for};
 use crate::config::Config;
 use crate::error::{Error, InTheWay};
 use crate::record::{Holder, LockInfo, integer};
@@ -197,7 +197,7 @@ fn perform(request: &SematsRequest) -> End {
     }
 }
 
-/// Writes to standard output, and tells the exit code that is left of success.
+/// Writes to standard output. Returns the exit code that is left of success.
 fn say(text: &str) -> u8 {
     if written("semats", print(text)) == exit::DONE { exit::DONE } else { FAILED }
 }
@@ -206,7 +206,7 @@ fn answer(request: &SematsRequest, semaphore: &Semaphore) -> Result<Members, Err
     let own = Holder::bare(crate::sys::number(Pid::this()));
     let take = |patience| {
         let wish = Wish { tag: request.tag.as_deref(), sharing: Sharing::Alone, patience };
-        actions::take_for(semaphore, &own, wish).map(acquired)
+        take_for(semaphore, &own, wish).map(acquired)
     };
     match request.command {
         SematsCommand::TryAcquire => take(Patience::TRY),

@@ -39,7 +39,7 @@ pub(crate) fn in_background(run: &Run, form: Form, words: &[OsString]) -> Result
     Ok(ended.unwrap_or(End::Code(exit::DONE)))
 }
 
-/// Takes the locks, runs the command, and tells how it ended.
+/// Takes the locks and runs the command. Returns how it ended.
 ///
 /// # Errors
 /// Whatever kept the command from being run.

@@ -27,7 +27,7 @@ pub(crate) fn in_background(_run: &Run, _form: Form, _words: &[OsString]) -> Res
     Err(Error::Process { message: "--bg: not on Windows" })
 }
 
-/// Takes the locks, runs the command, and tells how it ended.
+/// Takes the locks and runs the command. Returns how it ended.
 ///
 /// # Errors
 /// Whatever kept the command from being run.
