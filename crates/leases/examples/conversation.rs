@@ -45,7 +45,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
         let mut lines = request.split('|').map(str::as_bytes);
         match wire::parse([(); 3].map(|()| lines.next().unwrap_or_default())) {
-            Ok(wire::Request::Lock(request)) => match engine.ask(now, client, request) {
+            Ok(wire::Command::Lock(request)) => match engine.ask(now, client, request) {
                 Verdict::Now(answer) => print(&clients, client, &answer),
                 Verdict::Later => println!("{number} waits"),
             },

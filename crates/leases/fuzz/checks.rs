@@ -1,7 +1,7 @@
 //! What must hold for any bytes: used by the fuzz targets and by ordinary tests.
 
 use crate::model::{Event, Pair};
-use leases::wire::{LineCaps, MAX_AUTH_LINE_BYTES, Request, Scan, Watch, parse, scan};
+use leases::wire::{Command, LineCaps, MAX_AUTH_LINE_BYTES, Scan, Watch, parse, scan};
 use leases::{AutoRelease, MAX_KEY_BYTES, MAX_KEYS};
 
 /// A stream of requests: every byte is used once, cutting the stream anywhere changes nothing.
@@ -15,7 +15,7 @@ pub(crate) fn requests(bytes: &[u8]) {
             let shorter = scan(&bytes[at..at + used - 1], caps);
             assert_eq!(shorter, Scan::Partial { lines: 2 });
             match parse(lines) {
-                Ok(Request::Lock(request)) => {
+                Ok(Command::Lock(request)) => {
                     assert!((1..=MAX_KEYS).contains(&request.keys().count()));
                     for key in request.keys().iter() {
                         let key = key.bytes();
@@ -24,13 +24,13 @@ pub(crate) fn requests(bytes: &[u8]) {
                     }
                 }
                 Ok(
-                    Request::Auth(_)
-                    | Request::Ping
-                    | Request::Hello { .. }
-                    | Request::Stats { .. },
+                    Command::Auth(_)
+                    | Command::Ping
+                    | Command::Hello { .. }
+                    | Command::Stats { .. },
                 ) => {}
-                Ok(Request::Name(_) | Request::Value(_) | Request::Grace) => {}
-                Ok(Request::Watch(Watch { key, .. }) | Request::KeyStats(key)) => {
+                Ok(Command::Name(_) | Command::Value(_) | Command::Grace) => {}
+                Ok(Command::Watch(Watch { key, .. }) | Command::KeyStats(key)) => {
                     assert!(!key.bytes().iter().any(|b| b" \t\r\n".contains(b)));
                 }
                 Err(fault) => assert!((3..=13).contains(&fault.code())),

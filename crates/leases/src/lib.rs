@@ -2,7 +2,7 @@
 //! effects. No socket, clock or randomness of its own; [`wire`] has the text of the protocol, both ways, [`journal`]
 //! the boundary to the record of holds.
 //!
-//! What to tell it, and in which order:
+//! What to call, and in which order:
 //! 1. [`Engine::connect`] for a connection, before its first request.
 //! 2. [`Engine::ask`] for each request. After [`Verdict::Later`], ask nothing more for that connection until its
 //!    answer has come as an [`Effect::Answer`], or [`Engine::cancel`] has withdrawn the request.

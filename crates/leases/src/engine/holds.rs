@@ -44,7 +44,7 @@ fn add(state: &mut State, id: HolderId, claim: Claim, slot: Option<u32>) {
     rearm(state, id);
 }
 
-/// Tells the client the token of a hold, or a new lease of it.
+/// Sends the client the token of a hold, or a new lease of it.
 pub(super) fn announce(state: &mut State, id: HolderId) -> Grant {
     let holder = &mut state.holders[id];
     let was_announced = std::mem::replace(&mut holder.announced, true);

@@ -20,7 +20,7 @@ pub(super) struct KeyEntry {
     pub(super) holders: Line<'h'>,
     /// In the order of arrival.
     pub(super) queue: Line<'w'>,
-    /// The number of lost holds of which `w` is to tell.
+    /// The number of lost holds that `w` is to report.
     pub(super) pins: u32,
     /// Whether it is among the keys that can be forgotten.
     listed: bool,

@@ -10,7 +10,7 @@ use std::ops::{Index, IndexMut};
 
 use super::terms::Moment;
 
-/// A place in a [`Table`]. The letter tells the tables apart. The number is one more than the place, so that an id that
+/// A place in a [`Table`]. The letter distinguishes the tables. The number is one more than the place, so that an id that
 /// may be missing takes no more memory.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Id<const OF: char>(NonZeroU32);

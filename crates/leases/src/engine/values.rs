@@ -56,7 +56,7 @@ pub enum Request<'a> {
     Wait {
         /// The key.
         key: Key<'a>,
-        /// How long to wait; [`Seconds::ZERO`] only looks.
+        /// How long to wait; [`Seconds::ZERO`] does not wait.
         timeout: Seconds,
     },
     /// `r`, `sr`: release a slot.

@@ -315,7 +315,7 @@ pub struct Holder {
     pub holders: u32,
     /// What it calls itself, for people: the `name` in the settings of its client.
     pub name: Option<String>,
-    /// What it tells programs, such as its address: the `value` there.
+    /// What it shows to programs, such as its address: the `value` there.
     pub value: Option<String>,
 }
 

@@ -1,13 +1,13 @@
-//! The protocol's text, both ways. For servers: bytes → three lines ([`scan`]) → [`Request`], answer → bytes. For
+//! The protocol's text, both ways. For servers: bytes → three lines ([`scan`]) → [`Command`], answer → bytes. For
 //! clients: [`Ask`] → bytes, line → words of an answer. Pure. No state is kept between calls.
 //!
-//! This file reads requests. The order of checks is the reference's: if there are several faults, it decides which one
+//! This file reads commands. The order of checks is the reference's: if there are several faults, it decides which one
 //! operators read in the log.
 
 mod client;
 mod reply;
 
-use crate::{Claim, Key, Keys, Limit, MAX_SECONDS, Seconds, Token, Ttl, read_hex};
+use crate::{Claim, Key, Keys, Limit, MAX_SECONDS, Request, Seconds, Token, Ttl, read_hex};
 pub use client::{
     Ask, Granted, Holder, Kind, MAX_NAME_BYTES, is_ok, read_body, read_grace, read_grants,
     read_hello, read_lost, read_place, read_renewal, read_sight,
@@ -98,17 +98,17 @@ fn trim_carriage_returns(line: &[u8]) -> &[u8] {
     line.get(..kept).unwrap_or_default()
 }
 
-/// A well-formed request.
+/// A well-formed command: what a frame asks for.
 ///
 /// ```
-/// use leases::wire::{Fault, Request, parse};
+/// use leases::wire::{Command, Fault, parse};
 ///
-/// assert_eq!(parse([b"auth", b"_", b"secret"]), Ok(Request::Auth(b"secret")));
+/// assert_eq!(parse([b"auth", b"_", b"secret"]), Ok(Command::Auth(b"secret")));
 /// assert_eq!(parse([b"open", b"_", b""]), Err(Fault::UnknownCommand));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::exhaustive_enums, reason = "a server answers each")]
-pub enum Request<'a> {
+pub enum Command<'a> {
     /// `auth`: the token, blanks around it cut.
     Auth(&'a [u8]),
     /// `ping`.
@@ -138,7 +138,7 @@ pub enum Request<'a> {
     /// `grace`: how long the holds of a connection stay after it has closed.
     Grace,
     /// A request about keys.
-    Lock(crate::Request<'a>),
+    Lock(Request<'a>),
 }
 
 /// The arguments of `watch`.
@@ -201,11 +201,11 @@ impl Fault {
 ///
 /// # Errors
 /// The first fault in the order command, key, argument.
-pub fn parse<'a>(lines: [&'a [u8]; 3]) -> Result<Request<'a>, Fault> {
+pub fn parse<'a>(lines: [&'a [u8]; 3]) -> Result<Command<'a>, Fault> {
     let [command, name, arg] = lines;
     let key = || Key::new(name).ok_or(Fault::BadKey);
     if let b"r" | b"sr" = command {
-        return Ok(Request::Lock(release(key()?, arg)?));
+        return Ok(Command::Lock(release(key()?, arg)?));
     }
     // Where text is not UTF-8, it is neither white space nor a number, nor a token of this server.
     let text =
@@ -223,74 +223,74 @@ pub fn parse<'a>(lines: [&'a [u8]; 3]) -> Result<Request<'a>, Fault> {
         b"al" => acquire_all(name, text)?,
         b"ping" if name == b"hello" => {
             let says = |wanted| text.split_whitespace().any(|word| word == wanted);
-            return Ok(Request::Hello {
+            return Ok(Command::Hello {
                 hears_lost: says("lost"),
                 leaves: says("leaves"),
                 asks_slots: says("slots"),
             });
         }
-        b"ping" => return Ok(Request::Ping),
+        b"ping" => return Ok(Command::Ping),
         b"stats" if name == b"key" => {
-            return Key::new(arg).map(Request::KeyStats).ok_or(Fault::BadKey);
+            return Key::new(arg).map(Command::KeyStats).ok_or(Fault::BadKey);
         }
-        b"stats" => return Ok(Request::Stats { has_names: name == b"long" }),
-        b"name" => return Ok(Request::Name(trim(arg))),
-        b"value" => return Ok(Request::Value(trim(arg))),
-        b"watch" => return watch(key()?, text).map(Request::Watch),
-        b"grace" => return Ok(Request::Grace),
-        b"auth" => return Ok(Request::Auth(trim(arg))),
+        b"stats" => return Ok(Command::Stats { has_names: name == b"long" }),
+        b"name" => return Ok(Command::Name(trim(arg))),
+        b"value" => return Ok(Command::Value(trim(arg))),
+        b"watch" => return watch(key()?, text).map(Command::Watch),
+        b"grace" => return Ok(Command::Grace),
+        b"auth" => return Ok(Command::Auth(trim(arg))),
         _ => return Err(Fault::UnknownCommand),
     };
-    Ok(Request::Lock(request))
+    Ok(Command::Lock(request))
 }
 
-fn acquire<'a>(key: Key<'a>, claim: Claim, arg: &str) -> Result<crate::Request<'a>, Fault> {
+fn acquire<'a>(key: Key<'a>, claim: Claim, arg: &str) -> Result<Request<'a>, Fault> {
     let [timeout, lease] = fields(arg, 1)?;
     let timeout = seconds(timeout)?;
-    Ok(crate::Request::Acquire { key, claim, timeout, ttl: optional_lease(lease)? })
+    Ok(Request::Acquire { key, claim, timeout, ttl: optional_lease(lease)? })
 }
 
-fn acquire_all<'a>(keys: &'a [u8], arg: &str) -> Result<crate::Request<'a>, Fault> {
+fn acquire_all<'a>(keys: &'a [u8], arg: &str) -> Result<Request<'a>, Fault> {
     let keys = Keys::new(keys).ok_or(Fault::BadKey)?;
     let [lease] = fields(arg, 0)?;
-    Ok(crate::Request::AcquireAll { keys, ttl: optional_lease(lease)? })
+    Ok(Request::AcquireAll { keys, ttl: optional_lease(lease)? })
 }
 
-fn acquire_slot<'a>(key: Key<'a>, arg: &str) -> Result<crate::Request<'a>, Fault> {
+fn acquire_slot<'a>(key: Key<'a>, arg: &str) -> Result<Request<'a>, Fault> {
     let [timeout, slots, lease] = fields(arg, 2)?;
     let timeout = seconds(timeout)?;
     let claim = Claim::Slot(limit(slots)?);
-    Ok(crate::Request::Acquire { key, claim, timeout, ttl: optional_lease(lease)? })
+    Ok(Request::Acquire { key, claim, timeout, ttl: optional_lease(lease)? })
 }
 
-fn enqueue<'a>(key: Key<'a>, claim: Claim, arg: &str) -> Result<crate::Request<'a>, Fault> {
+fn enqueue<'a>(key: Key<'a>, claim: Claim, arg: &str) -> Result<Request<'a>, Fault> {
     let [lease] = fields(arg, 0)?;
-    Ok(crate::Request::Enqueue { key, claim, ttl: optional_lease(lease)? })
+    Ok(Request::Enqueue { key, claim, ttl: optional_lease(lease)? })
 }
 
-fn enqueue_slot<'a>(key: Key<'a>, arg: &str) -> Result<crate::Request<'a>, Fault> {
+fn enqueue_slot<'a>(key: Key<'a>, arg: &str) -> Result<Request<'a>, Fault> {
     let [slots, lease] = fields(arg, 1)?;
     let claim = Claim::Slot(limit(slots)?);
-    Ok(crate::Request::Enqueue { key, claim, ttl: optional_lease(lease)? })
+    Ok(Request::Enqueue { key, claim, ttl: optional_lease(lease)? })
 }
 
-fn wait<'a>(key: Key<'a>, arg: &str) -> Result<crate::Request<'a>, Fault> {
+fn wait<'a>(key: Key<'a>, arg: &str) -> Result<Request<'a>, Fault> {
     let timeout = Some(arg.trim()).filter(|timeout| !timeout.is_empty());
     let timeout = timeout.ok_or(Fault::ArgumentCount)?;
-    Ok(crate::Request::Wait { key, timeout: seconds(Some(timeout))? })
+    Ok(Request::Wait { key, timeout: seconds(Some(timeout))? })
 }
 
-fn release<'a>(key: Key<'a>, arg: &[u8]) -> Result<crate::Request<'a>, Fault> {
+fn release<'a>(key: Key<'a>, arg: &[u8]) -> Result<Request<'a>, Fault> {
     match trim(arg) {
         [] => Err(Fault::EmptyToken),
-        token => Ok(crate::Request::Release { key, token: Token::parse(token) }),
+        token => Ok(Request::Release { key, token: Token::parse(token) }),
     }
 }
 
-fn renew<'a>(key: Key<'a>, arg: &str) -> Result<crate::Request<'a>, Fault> {
+fn renew<'a>(key: Key<'a>, arg: &str) -> Result<Request<'a>, Fault> {
     let [token, lease] = fields(arg, 1)?;
     let token = token.and_then(|token| Token::parse(token.as_bytes()));
-    Ok(crate::Request::Renew { key, token, ttl: optional_lease(lease)? })
+    Ok(Request::Renew { key, token, ttl: optional_lease(lease)? })
 }
 
 fn watch<'a>(key: Key<'a>, arg: &str) -> Result<Watch<'a>, Fault> {

@@ -154,13 +154,13 @@ fn faults(#[case] command: &[u8], #[case] key: &[u8], #[case] arg: &[u8], #[case
 
 #[test]
 fn blanks_around_tokens_do_not_count() {
-    assert_eq!(parse([b"auth", b"x y", b"  s p \t"]), Ok(Request::Auth(b"s p")));
+    assert_eq!(parse([b"auth", b"x y", b"  s p \t"]), Ok(Command::Auth(b"s p")));
     let token = Token::new(1, 2);
     let release = [b" ".as_slice(), &token.digits(), b" "].concat();
     let parsed = parse([b"r", b"k", &release]);
-    assert!(matches!(parsed, Ok(Request::Lock(Ask::Release { token: Some(t), .. })) if t == token));
+    assert!(matches!(parsed, Ok(Command::Lock(Ask::Release { token: Some(t), .. })) if t == token));
     let foreign = parse([b"r", b"k", b"not a token"]);
-    assert!(matches!(foreign, Ok(Request::Lock(Ask::Release { token: None, .. }))));
+    assert!(matches!(foreign, Ok(Command::Lock(Ask::Release { token: None, .. }))));
 }
 
 fn reply(answer: Answer) -> String {

@@ -1,4 +1,4 @@
-//! Handles received bytes: frames → requests → engine → answers.
+//! Handles received bytes: frames → commands → engine → answers.
 
 use super::{Connection, End, REPLY_BYTES};
 use crate::server::access::Scope;
@@ -7,9 +7,9 @@ use crate::server::core::PARTIES_PER_TURN;
 use crate::server::link::COMMAND;
 use leases::journal::Failed;
 use leases::wire::{
-    self, Fault, LineCaps, MAX_NAME_BYTES, Request, Scan, StatsCursor, Watch, status,
+    self, Command, Fault, LineCaps, MAX_NAME_BYTES, Scan, StatsCursor, Watch, status,
 };
-use leases::{Answer, AutoRelease, Key, Label, Refusal, Seconds, Verdict};
+use leases::{Answer, AutoRelease, Key, Label, Refusal, Request, Seconds, Verdict};
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -40,17 +40,11 @@ pub(in crate::server) fn answer_of_draining(answer: Answer) -> Answer {
 
 /// What is asked for a client whose server is shutting down; `None` for a new hold. What is granted already may still
 /// be fetched.
-pub(in crate::server) const fn of_draining(
-    request: leases::Request<'_>,
-) -> Option<leases::Request<'_>> {
+pub(in crate::server) const fn of_draining(request: Request<'_>) -> Option<Request<'_>> {
     match request {
-        leases::Request::Acquire { .. }
-        | leases::Request::AcquireAll { .. }
-        | leases::Request::Enqueue { .. } => None,
-        leases::Request::Wait { key, .. } => {
-            Some(leases::Request::Wait { key, timeout: Seconds::ZERO })
-        }
-        leases::Request::Release { .. } | leases::Request::Renew { .. } => Some(request),
+        Request::Acquire { .. } | Request::AcquireAll { .. } | Request::Enqueue { .. } => None,
+        Request::Wait { key, .. } => Some(Request::Wait { key, timeout: Seconds::ZERO }),
+        Request::Release { .. } | Request::Renew { .. } => Some(request),
     }
 }
 
@@ -114,11 +108,11 @@ impl Connection {
             }
         };
         match request {
-            Request::Lock(request) if !scope.has_all(request.keys()) => {
+            Command::Lock(request) if !scope.has_all(request.keys()) => {
                 self.say(status::ERROR_AUTH)
             }
-            Request::Stats { .. } if *scope != Scope::All => self.say(status::ERROR_AUTH),
-            Request::Lock(request) => {
+            Command::Stats { .. } if *scope != Scope::All => self.say(status::ERROR_AUTH),
+            Command::Lock(request) => {
                 tracing::debug!(
                     cmd = %lines[0].escape_ascii(),
                     key = %lines[1].escape_ascii(),
@@ -127,32 +121,32 @@ impl Connection {
                 );
                 return self.ask(request);
             }
-            Request::Ping
-            | Request::Hello { .. }
-            | Request::Stats { .. }
-            | Request::KeyStats(_)
+            Command::Ping
+            | Command::Hello { .. }
+            | Command::Stats { .. }
+            | Command::KeyStats(_)
                 if !self.shared.core().is_available() =>
             {
                 return Err(self.send_away());
             }
-            Request::Ping => self.say(status::OK),
-            Request::Hello { hears_lost, leaves, asks_slots } => {
+            Command::Ping => self.say(status::OK),
+            Command::Hello { hears_lost, leaves, asks_slots } => {
                 (self.leaves, self.has_slots) = (leaves, asks_slots);
                 self.shared.core().connections.hear_lost(self.id, hears_lost);
                 self.say(if asks_slots { status::HELLO_SLOTS } else { status::HELLO });
             }
-            Request::Stats { has_names } => {
+            Command::Stats { has_names } => {
                 return Ok(Some(Later::Keys(StatsCursor::new(has_names))));
             }
-            Request::KeyStats(key) if !scope.has(key.bytes()) => self.say(status::ERROR_AUTH),
-            Request::KeyStats(key) => return Ok(Some(Later::Key(key))),
-            Request::Name(name) => self.relabel(&kept_name(name), |label| &mut label.name),
-            Request::Value(value) => {
+            Command::KeyStats(key) if !scope.has(key.bytes()) => self.say(status::ERROR_AUTH),
+            Command::KeyStats(key) => return Ok(Some(Later::Key(key))),
+            Command::Name(name) => self.relabel(&kept_name(name), |label| &mut label.name),
+            Command::Value(value) => {
                 self.relabel(&String::from_utf8_lossy(value), |label| &mut label.value)
             }
-            Request::Watch(watch) if !scope.has(watch.key.bytes()) => self.say(status::ERROR_AUTH),
-            Request::Watch(watch) => return Ok(Some(Later::Sight(watch))),
-            Request::Grace => {
+            Command::Watch(watch) if !scope.has(watch.key.bytes()) => self.say(status::ERROR_AUTH),
+            Command::Watch(watch) => return Ok(Some(Later::Sight(watch))),
+            Command::Grace => {
                 let settings = &self.shared.settings;
                 let grace = match settings.auto_release {
                     AutoRelease::On => Some(settings.caps.disconnect_grace),
@@ -161,7 +155,7 @@ impl Connection {
                 wire::push_grace(&mut self.output, grace);
             }
             // A second `auth`, or one that this server does not require: unknown, as in the reference.
-            Request::Auth(_) => self.refuse_frame(Fault::UnknownCommand),
+            Command::Auth(_) => self.refuse_frame(Fault::UnknownCommand),
         }
         Ok(None)
     }
@@ -172,7 +166,7 @@ impl Connection {
     }
 
     /// Passes a request to the engine; the answer comes at once or later.
-    fn ask(&mut self, request: leases::Request<'_>) -> Result<Option<Later<'static>>, End> {
+    fn ask(&mut self, request: Request<'_>) -> Result<Option<Later<'static>>, End> {
         let now = self.shared.now();
         let is_draining = self.transport.is_draining();
         let Some(request) = (if is_draining { of_draining(request) } else { Some(request) }) else {
@@ -202,7 +196,7 @@ impl Connection {
     /// The first frame of a connection that must show a secret: only a valid secret is accepted.
     fn authenticate(&mut self, lines: [&[u8]; 3]) -> Result<(), End> {
         let shown = match wire::parse(lines) {
-            Ok(Request::Auth(shown)) => Some(shown),
+            Ok(Command::Auth(shown)) => Some(shown),
             Ok(_) | Err(_) => None,
         };
         self.scope = shown.and_then(|shown| self.shared.access().scope(shown));
