@@ -39,7 +39,7 @@ use tokio::time::timeout;
 
 use crate::Holder;
 use crate::address::ServerAddress;
-use crate::claims::KeyEvent;
+use crate::claims::{KeyEvent, first_loss, held_until};
 use crate::connection::Stats;
 use crate::dialogue::Grant;
 use crate::error::ClientError;
@@ -440,14 +440,13 @@ impl Leases {
     /// Until when all leases are trusted if no further renewal succeeds; `None` after one is lost.
     #[must_use]
     pub fn held_until(&self) -> Option<Instant> {
-        let times: Option<Vec<_>> = self.leases.iter().map(|lease| lease.held_until()).collect();
-        times?.into_iter().min()
+        held_until(self.leases.iter().map(|lease| &lease.held))
     }
 
     /// The first key in their order with a lost lease, and why it is lost.
     #[must_use]
     pub fn loss(&self) -> Option<(&Key, Loss)> {
-        self.leases.iter().find_map(|lease| lease.loss().map(|loss| (lease.key(), loss)))
+        first_loss(self.leases.iter().map(|lease| &lease.held))
     }
 
     /// Releases one after another; see [`Lease::release`].

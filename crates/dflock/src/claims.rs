@@ -332,14 +332,13 @@ impl Leases {
     /// Until when all leases are trusted if no further renewal succeeds; `None` after one is lost.
     #[must_use]
     pub fn held_until(&self) -> Option<std::time::Instant> {
-        let times: Option<Vec<_>> = self.leases.iter().map(Lease::held_until).collect();
-        times?.into_iter().min()
+        held_until(self.leases.iter())
     }
 
     /// The first key in their order with a lost lease, and why it is lost.
     #[must_use]
     pub fn loss(&self) -> Option<(&Key, Loss)> {
-        self.leases.iter().find_map(|lease| lease.loss().map(|loss| (lease.key(), loss)))
+        first_loss(self.leases.iter())
     }
 
     fn stand(&self) -> Result<(), Stop> {
@@ -385,6 +384,21 @@ impl Leases {
     }
 }
 
+/// See [`Leases::held_until`].
+pub(super) fn held_until<'l>(
+    leases: impl Iterator<Item = &'l Lease>,
+) -> Option<std::time::Instant> {
+    let times: Option<Vec<_>> = leases.map(Lease::held_until).collect();
+    times?.into_iter().min()
+}
+
+/// See [`Leases::loss`].
+pub(super) fn first_loss<'l>(
+    mut leases: impl Iterator<Item = &'l Lease>,
+) -> Option<(&'l Key, Loss)> {
+    leases.find_map(|lease| lease.loss().map(|loss| (lease.key(), loss)))
+}
+
 /// Most keys in one request.
 const MOST_TOGETHER: usize = 16;
 
@@ -405,8 +419,8 @@ fn go_together(claims: &[Claim]) -> bool {
 }
 
 /// What follows from the outcome of that request: the keys, or `None`: they are taken one after another. So it is if
-/// one of them is in use, and if the server refuses, because it does not know the request or for a reason that
-/// it tells again; for a client that bears broken connections also after one.
+/// one of them is in use, and if the server refuses, because it does not know the request or for a reason that it gives
+/// again for a single key; for a client that waits persistently also after a broken connection.
 ///
 /// # Errors
 /// The failure of the whole.

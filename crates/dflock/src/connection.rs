@@ -23,7 +23,7 @@ const MAX_STATS_BYTES: u64 = 256 * 1024 * 1024;
 /// The first byte with which a TLS server answers a client without TLS (RFC 8446, 5.1): an alert.
 const TLS_ALERT: [u8; 2] = [0x15, 0x03];
 
-/// What [`Connection::stats`] tells.
+/// What [`Connection::stats`] returns.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Stats<'a> {

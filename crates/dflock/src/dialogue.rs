@@ -26,7 +26,7 @@ fn checked_value(value: &str) -> Result<&str, ArgumentError> {
 }
 
 /// The answer to a request of the greeting. Servers that do not know names say `error` and continue; one that ends
-/// the connection cannot be used. A server that does not know values cannot be used to tell one.
+/// the connection cannot be used. Nor can one that does not know values, if the client has one.
 pub(super) fn welcome(ask: &Ask<'_>, line: &str) -> Result<(), ClientError> {
     match (ask, done(line)) {
         (Ask::Name(_), Err(ClientError::Refused(Refusal::Error | Refusal::Draining))) => Ok(()),
@@ -98,7 +98,7 @@ pub struct Grant {
     /// Length of the lease, not the time that is left: whole seconds, at least one.
     pub ttl: Duration,
     /// Which slot of a semaphore it is, below its limit: the lowest from 0 that no other holder had. The number stays
-    /// as long as the hold. `None` for a lock, and from servers that do not tell it, such as the Go server.
+    /// as long as the hold. `None` for a lock, and from servers that do not say it, such as the Go server.
     pub slot: Option<u32>,
 }
 

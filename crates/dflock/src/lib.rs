@@ -106,7 +106,6 @@ pub use dialogue::{Grace, Grant, Place};
 pub use error::{ClientError, Refusal};
 pub use lease::{Lease, Loss};
 pub use leases::wire::Holder;
-pub use settings::Settings;
+pub use settings::{Settings, Tls, TlsRoots};
 pub use terms::{ArgumentError, Key, Kind, MAX_LINE_BYTES, MAX_TIME, Token};
-pub use transport::{Tls, TlsRoots};
 pub use watch::Watch;

@@ -1,7 +1,12 @@
-//! The settings of a client: the servers, and the time limits.
+//! The settings of a client: the servers, the time limits, and TLS.
 
 use super::address::{ServerAddress, Servers};
-use super::transport::Tls;
+use super::error::{ClientError, words_of_pem, words_of_tls};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::{ClientConfig, RootCertStore};
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Settings of a [`super::Client`]. Start from [`Settings::new`], or from [`Settings::default`] for a server on this
@@ -23,7 +28,7 @@ pub struct Settings {
     pub name: Option<String>,
     /// What clients that watch a key ([`super::Watch`]) read while this one holds it: such as the address of a
     /// leader. 1 to 256 bytes of one line. A server that does not know values refuses:
-    /// [`ClientError::NotWatched`](super::ClientError::NotWatched).
+    /// [`ClientError::NotWatched`].
     pub value: Option<String>,
     /// The first 16 digits of tokens are fences even if the server does not say so. True of the Go server since 2.1;
     /// before, and for a server that is not known to do it, they are random, and storage that compares them would
@@ -73,6 +78,74 @@ impl Settings {
             read_timeout: Duration::from_secs(23),
             reclaim: None,
             margin: Duration::ZERO,
+        }
+    }
+}
+
+/// The authorities that may sign a server's certificate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TlsRoots {
+    /// The authorities this system trusts.
+    System,
+    /// Only the certificates in this PEM file; for private authorities and self-signed servers.
+    File(PathBuf),
+}
+
+/// TLS towards the servers: 1.2 or 1.3, the server's name always verified.
+///
+/// ```no_run
+/// # fn main() -> Result<(), dflock::ClientError> {
+/// use dflock::{Settings, Tls, TlsRoots};
+///
+/// let mut settings = Settings::default();
+/// settings.tls = Some(Tls::new(&TlsRoots::File("/etc/ssl/locks-ca.pem".into()), None)?);
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Tls {
+    pub(super) config: Arc<ClientConfig>,
+    pub(super) name: Option<String>,
+}
+
+impl Tls {
+    /// Reads the trusted certificates. `name` is the name that the server's certificate must have, if it is not the
+    /// host.
+    ///
+    /// # Errors
+    /// [`ClientError::Tls`] when there are no usable certificates.
+    pub fn new(roots: &TlsRoots, name: Option<String>) -> Result<Self, ClientError> {
+        let mut store = RootCertStore::empty();
+        for certificate in certificates(roots)? {
+            // A system's list may hold certificates too old for webpki; they are left out.
+            let _ = store.add(certificate);
+        }
+        if store.is_empty() {
+            let place = match roots {
+                TlsRoots::System => String::new(),
+                TlsRoots::File(path) => format!("{}: ", path.display()),
+            };
+            return Err(ClientError::Tls(format!("{place}no trusted certificate found")));
+        }
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|error| ClientError::Tls(words_of_tls(&error)))?
+            .with_root_certificates(store)
+            .with_no_client_auth();
+        Ok(Self { config: Arc::new(config), name })
+    }
+}
+
+fn certificates(roots: &TlsRoots) -> Result<Vec<CertificateDer<'static>>, ClientError> {
+    match roots {
+        TlsRoots::System => Ok(rustls_native_certs::load_native_certs().certs),
+        TlsRoots::File(path) => {
+            let broken = |error: pem::Error| {
+                ClientError::Tls(format!("{}: {}", path.display(), words_of_pem(&error)))
+            };
+            let certificates = CertificateDer::pem_file_iter(path).map_err(broken)?;
+            certificates.collect::<Result<Vec<_>, _>>().map_err(broken)
         }
     }
 }

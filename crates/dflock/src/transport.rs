@@ -2,12 +2,10 @@
 
 use super::address::ServerAddress;
 use super::error::ClientError;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, RootCertStore};
+use super::settings::Tls;
+use rustls::pki_types::ServerName;
 use socket2::{SockRef, TcpKeepalive};
 use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -16,65 +14,12 @@ use tokio::time::{Instant, timeout};
 use tokio_rustls::TlsConnector;
 
 /// A server on a dead machine sends nothing, and a waiting client has nothing to send. Only the kernel's probes can
-/// tell this from a long wait. A server that misses all of them, in 40 seconds, is gone.
+/// distinguish this from a long wait. A server that misses all of them, in 40 seconds, is gone.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(20);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 const KEEPALIVE_RETRIES: u32 = 4;
 
-/// The authorities that may sign a server's certificate.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum TlsRoots {
-    /// The authorities this system trusts.
-    System,
-    /// Only the certificates in this PEM file; for private authorities and self-signed servers.
-    File(PathBuf),
-}
-
-/// TLS towards the servers: 1.2 or 1.3, the server's name always verified.
-///
-/// ```no_run
-/// # fn main() -> Result<(), dflock::ClientError> {
-/// use dflock::{Settings, Tls, TlsRoots};
-///
-/// let mut settings = Settings::default();
-/// settings.tls = Some(Tls::new(&TlsRoots::File("/etc/ssl/locks-ca.pem".into()), None)?);
-/// # Ok(()) }
-/// ```
-#[derive(Clone)]
-pub struct Tls {
-    config: Arc<ClientConfig>,
-    name: Option<String>,
-}
-
 impl Tls {
-    /// Reads the trusted certificates. `name` is the name that the server's certificate must have, if it is not the
-    /// host.
-    ///
-    /// # Errors
-    /// [`ClientError::Tls`] when there are no usable certificates.
-    pub fn new(roots: &TlsRoots, name: Option<String>) -> Result<Self, ClientError> {
-        let mut store = RootCertStore::empty();
-        for certificate in certificates(roots)? {
-            // A system's list may hold certificates too old for webpki; they are left out.
-            let _ = store.add(certificate);
-        }
-        if store.is_empty() {
-            let place = match roots {
-                TlsRoots::System => String::new(),
-                TlsRoots::File(path) => format!("{}: ", path.display()),
-            };
-            return Err(ClientError::Tls(format!("{place}no trusted certificate found")));
-        }
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let config = ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .map_err(|error| ClientError::Tls(crate::error::words_of_tls(&error)))?
-            .with_root_certificates(store)
-            .with_no_client_auth();
-        Ok(Self { config: Arc::new(config), name })
-    }
-
     async fn over(
         &self,
         stream: Box<dyn Stream>,
@@ -91,23 +36,6 @@ impl Tls {
             let words = format!("no certificate can be for {name:?}; see --tls-name");
             io::Error::new(io::ErrorKind::InvalidData, words)
         })
-    }
-}
-
-fn certificates(roots: &TlsRoots) -> Result<Vec<CertificateDer<'static>>, ClientError> {
-    match roots {
-        TlsRoots::System => Ok(rustls_native_certs::load_native_certs().certs),
-        TlsRoots::File(path) => {
-            let broken = |error: rustls::pki_types::pem::Error| {
-                ClientError::Tls(format!(
-                    "{}: {}",
-                    path.display(),
-                    crate::error::words_of_pem(&error)
-                ))
-            };
-            let certificates = CertificateDer::pem_file_iter(path).map_err(broken)?;
-            certificates.collect::<Result<Vec<_>, _>>().map_err(broken)
-        }
     }
 }
 

@@ -38,7 +38,7 @@ pub struct Watch {
     due: Instant,
     /// The tag of what was seen last.
     last: Option<String>,
-    /// For a server that is away. A server that has answered is looked for for longer than a program runs.
+    /// For a server that is away. One that has answered before is waited for longer than a program runs.
     patience: Option<Patience>,
 }
 

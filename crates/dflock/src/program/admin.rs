@@ -8,7 +8,8 @@ use wrapcmd::Form;
 
 use super::args::{Admin, ForceRelease, Kick, Reach};
 use super::outcome::{Failure, answer, is_nobody};
-use super::{holder, reach};
+use super::reach;
+use super::wanted::answered;
 use crate::terms::seconds;
 use crate::{Client, ClientError, Refusal, ServerAddress, transport};
 
@@ -89,7 +90,7 @@ impl Door<'_> {
         };
         let request = post_request(&server.to_string(), path, &secret);
         let answer = self.converse(&server, &request);
-        let answered = holder::answered(answer, &[&server], self.client, self.form).await;
+        let answered = answered(answer, &[&server], self.client, self.form).await;
         let (status, body) = answered.map_err(of_closed_port)?;
         match status {
             200 => Ok(serde_json::from_str(&body).unwrap_or(Value::Null)),

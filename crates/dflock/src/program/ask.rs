@@ -1,5 +1,5 @@
-//! The commands that ask the server once and print the answer; and `dflock watch`, which prints the holder of a key as
-//! lines of JSON, whenever it changes.
+//! The commands that ask the server once and print the answer, `stats` among them with its words for people; and `dflock
+//! watch`, which prints the holder of a key as lines of JSON, whenever it changes.
 
 use std::ffi::{OsStr, OsString};
 use std::io::ErrorKind;
@@ -7,6 +7,7 @@ use std::pin::pin;
 use std::time::{Duration, Instant, SystemTime};
 
 use jiff::Timestamp;
+use pidlockfile::span;
 use serde_json::{Value, json};
 use tokio::io::AsyncReadExt;
 use tokio::time::timeout;
@@ -14,9 +15,9 @@ use wrapcmd::Form;
 
 use super::args::{self, Acquire, HeldArgs, Keys, Renew, Watch};
 use super::outcome::{Failure, answer, complain, json_line, print, print_all};
+use super::reach;
 use super::sys::{Endings, asked_to_end, output_closed};
-use super::wanted::{KeysWanted, Outcome};
-use super::{holder, reach};
+use super::wanted::{KeysWanted, Outcome, answered};
 use crate::terms::seconds;
 use crate::{
     Client, ClientError, Grant, Holder, Key, Leases, Loss, Refusal, ServerAddress, Stats, Token,
@@ -119,7 +120,7 @@ async fn end_of_input() {
 pub(super) async fn release(held: &HeldArgs, client: &Client, form: Form) -> Result<(), Failure> {
     let (key, token) = named(held)?;
     let claim = client.lock(key.as_bytes())?;
-    holder::answered(claim.release(&token), &client.servers_of(&key), client, form).await?;
+    answered(claim.release(&token), &client.servers_of(&key), client, form).await?;
     answer(form, String::new, || json!({ "released": true }))
 }
 
@@ -130,7 +131,7 @@ pub(super) async fn renew(renew: &Renew, client: &Client, form: Form) -> Result<
         claim = claim.ttl(seconds(ttl_s))?;
     }
     let servers = client.servers_of(&key);
-    let ttl = holder::answered(claim.renew(&token), &servers, client, form).await?;
+    let ttl = answered(claim.renew(&token), &servers, client, form).await?;
     let ttl_s = ttl.as_secs();
     answer(form, || format!("{ttl_s}\n"), || json!({ "ttl_s": ttl_s }))
 }
@@ -149,7 +150,7 @@ fn of_server(server: &ServerAddress, error: ClientError, request: &str) -> Failu
     Failure::Asked(server.clone(), error)
 }
 
-/// Prints what each server has answered, as text and as JSON, and tells the exit code: that of the last failure. In JSON
+/// Prints what each server has answered, as text or as JSON. Returns the exit code: that of the last failure. In JSON
 /// the failures are among the rows; a single one takes the place of the answer.
 fn show(answers: &[Result<(String, Value), Failure>], form: Form) -> Result<u8, Failure> {
     let failures = || answers.iter().filter_map(|answer| answer.as_ref().err());
@@ -183,7 +184,7 @@ pub(super) async fn ping(client: &Client, form: Form) -> Result<u8, Failure> {
     for server in client.servers() {
         let began = Instant::now();
         let pong = async { client.connect_to(server).await?.ping().await };
-        let pong = holder::answered(pong, &[server], client, form).await;
+        let pong = answered(pong, &[server], client, form).await;
         let ms = (began.elapsed().as_secs_f64() * 1e6).round() / 1e3;
         let answer = || {
             let row = json!({ "server": server.to_string(), "ms": ms });
@@ -198,14 +199,14 @@ pub(super) async fn ping(client: &Client, form: Form) -> Result<u8, Failure> {
 async fn key_stats(key: &OsStr, client: &Client, form: Form) -> Result<(), Failure> {
     let key = reach::key(key)?;
     let body = async { client.connect(&key).await?.stats(Stats::Of(&key)).await };
-    let body = holder::answered(body, &client.servers_of(&key), client, form).await?;
+    let body = answered(body, &client.servers_of(&key), client, form).await?;
     let stats: Value = serde_json::from_str(&body).unwrap_or_default();
     if stats.get("key").is_none() {
         let words = "the server does not know the request `stats` of one key";
         return Err(ClientError::Protocol(words.to_owned()).into());
     }
     match form {
-        Form::Text => print(&holder::of_key(&stats)),
+        Form::Text => print(&of_key(&stats)),
         Form::Json => print(&json_line(&stats)),
         Form::Quiet => Ok(()),
     }
@@ -225,7 +226,7 @@ pub(super) async fn stats(
     for server in servers {
         let of = if wanted.long { Stats::KeysAndNames } else { Stats::Keys };
         let body = async { client.connect_to(server).await?.stats(of).await };
-        let body = match holder::answered(body, &[server], client, form).await {
+        let body = match answered(body, &[server], client, form).await {
             Ok(body) => body,
             Err(error) => {
                 answers.push(Err(of_server(server, error, "stats")));
@@ -252,15 +253,14 @@ fn table(server: &ServerAddress, stats: &Value) -> String {
         return format!("{server}: no JSON\n");
     }
     let rows = |name: &str| stats.get(name).and_then(Value::as_array).cloned().unwrap_or_default();
-    let connections = holder::text(stats, "connections");
+    let connections = member(stats, "connections");
     let plural = if connections == "1" { "" } else { "s" };
     let mut lines = format!("{server}: {connections} connection{plural}\n");
     for row in rows("locks") {
-        lines +=
-            &format!("  lock       {}  {}\n", holder::text(&row, "key"), holder::of_lock(&row));
+        lines += &format!("  lock       {}  {}\n", member(&row, "key"), of_lock(&row));
     }
     for row in rows("semaphores") {
-        let (key, words) = (holder::text(&row, "key"), holder::of_semaphore(&row));
+        let (key, words) = (member(&row, "key"), of_semaphore(&row));
         lines += &format!("  semaphore  {key}  {words}\n");
     }
     let idle = rows("idle_locks").len() + rows("idle_semaphores").len();
@@ -270,6 +270,82 @@ fn table(server: &ServerAddress, stats: &Value) -> String {
         lines += "  more keys than one answer shows\n";
     }
     lines
+}
+
+/// A row of `locks`.
+fn of_lock(row: &Value) -> String {
+    let owner = member(row, "owner_conn_id");
+    let name = match row.get("owner").and_then(Value::as_str) {
+        Some(name) => format!(" ({})", name.escape_debug()),
+        None => String::new(),
+    };
+    let left = span_of(row, "lease_expires_in_s").unwrap_or_else(|| "?".to_owned());
+    let waiters = member(row, "waiters");
+    match row.get("readers").and_then(Value::as_u64) {
+        None | Some(1) => {
+            format!("held by connection {owner}{name}, {left} left, {waiters} waiting")
+        }
+        Some(readers) => format!(
+            "shared by {readers}, the last of them connection {owner}{name}, {left} left, {waiters} waiting"
+        ),
+    }
+}
+
+/// A row of `semaphores`.
+fn of_semaphore(row: &Value) -> String {
+    let [limit, holders, waiters] = ["limit", "holders", "waiters"].map(|name| member(row, name));
+    format!("{holders} of {limit} held, {waiters} waiting")
+}
+
+/// One key, with a line for each holder and each waiter.
+fn of_key(stats: &Value) -> String {
+    let [key, held, limit, waiters] =
+        ["key", "held", "limit", "waiters"].map(|name| member(stats, name));
+    let state = match (&*held, &*limit) {
+        ("0", _) => "free".to_owned(),
+        (_, "1") => "held".to_owned(),
+        _ => format!("{held} of {limit} held"),
+    };
+    let mut lines = format!("{key}: {state}, {waiters} waiting\n");
+    for (list, word, since) in [("holders", "holder", "held_s"), ("queue", "waiting", "waiting_s")]
+    {
+        let rows = stats.get(list).and_then(Value::as_array);
+        for row in rows.into_iter().flatten() {
+            let is_reader = row.get("reader") == Some(&Value::Bool(true));
+            let shared = if is_reader { " shared" } else { "" };
+            lines += &format!("  {word:<7}{shared}  {}\n", of_party(row, since));
+        }
+    }
+    lines
+}
+
+fn of_party(row: &Value, since: &str) -> String {
+    let connection = member(row, "connection");
+    let age = span_of(row, since).unwrap_or_else(|| "?".to_owned());
+    let name = match row.get("name") {
+        Some(_) => format!("{} (connection {connection})", member(row, "name")),
+        None => format!("connection {connection}"),
+    };
+    let left =
+        span_of(row, "lease_left_s").map_or_else(String::new, |left| format!(", {left} left"));
+    let slot = row.get("slot").and_then(Value::as_u64);
+    let slot = slot.map_or_else(String::new, |slot| format!("slot {slot}: "));
+    format!("{slot}{name} for {age}{left}")
+}
+
+/// A length of time. Cut, not rounded: a lease never shows more than it has.
+fn span_of(row: &Value, name: &str) -> Option<String> {
+    let seconds = row.get(name).and_then(Value::as_f64)?;
+    Duration::try_from_secs_f64(seconds).ok().map(span)
+}
+
+/// A member of a row, without control characters.
+fn member(row: &Value, name: &str) -> String {
+    match row.get(name) {
+        Some(Value::String(text)) => text.escape_debug().to_string(),
+        Some(value) => value.to_string(),
+        None => "?".to_owned(),
+    }
 }
 
 pub(super) async fn watch(wanted: &Watch, client: &Client, form: Form) -> Result<u8, Failure> {
@@ -283,7 +359,7 @@ pub(super) async fn watch(wanted: &Watch, client: &Client, form: Form) -> Result
         // Only the first answer comes at once.
         let next = async {
             let next = watch.next();
-            if is_first { holder::answered(next, &servers, client, form).await } else { next.await }
+            if is_first { answered(next, &servers, client, form).await } else { next.await }
         };
         let holder = tokio::select! {
             holder = next => holder?,

@@ -7,7 +7,6 @@ mod args;
 mod ask;
 #[cfg(unix)]
 mod bench;
-mod holder;
 mod outcome;
 mod reach;
 mod run;

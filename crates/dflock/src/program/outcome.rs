@@ -28,7 +28,7 @@ pub(super) enum Failure {
     Usage(String),
     /// The key has another number of slots than `--one-of` has items.
     OtherLimit(usize),
-    /// The server does not tell which slot was granted.
+    /// The server does not say which slot was granted.
     NoSlots,
     /// A file of ours that cannot be used.
     Settings(String),

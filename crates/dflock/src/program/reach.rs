@@ -1,4 +1,4 @@
-//! Turns arguments and environment into client settings, also the name that a holder tells the server, for people: user,
+//! Turns arguments and environment into client settings, also the name that a holder gives to the server, for people: user,
 //! host, process, command.
 
 use std::cmp::Ordering;
@@ -203,7 +203,7 @@ pub(super) fn tls(reach: &Reach) -> Result<Option<Tls>, Failure> {
 }
 
 /// `alice@db1[4711] backup`. Never the arguments of the command: there may be secrets in them, and
-/// everybody who may look at the server reads this.
+/// everybody who may see the server's state reads this.
 pub(super) fn name_of_this_process(command: &str) -> String {
     format!("{}@{}[{}] {command}", sys::user(), sys::host(), std::process::id())
 }

@@ -31,7 +31,7 @@ use wrapcmd::exit;
 use crate::program::outcome::{Failure, Survivors};
 use crate::{Leases, Loss};
 
-/// How often is looked whether anybody reads standard output.
+/// The pause between two checks whether anybody reads standard output.
 const OUTPUT_PERIOD: Duration = Duration::from_secs(1);
 
 /// An argument as the server is to have it.
@@ -265,7 +265,7 @@ const HEARD: [Signal; 9] = [
     Signal::SIGUSR2,
     Signal::SIGTSTP,
 ];
-/// How often an emptying process group is looked at while it is being stopped.
+/// The pause between two checks of a process group that is being stopped.
 const STOP_POLL: Duration = Duration::from_millis(10);
 /// After KILL only the kernel is waited for.
 const KILL_LIMIT: Duration = Duration::from_secs(5);

@@ -1,4 +1,4 @@
-//! Windows: there are no signals and no process groups. The console tells the command of `dflock run` as well as
+//! Windows: there are no signals and no process groups. The console notifies the command of `dflock run` as well as
 //! `dflock`, so nothing has to be passed on. A process cannot become another program, so the process between the two
 //! stays; it ends the command when `dflock run` is gone.
 //!
@@ -169,7 +169,7 @@ impl Member {
     fn of(number: u32, rights: co::PROCESS) -> Option<Self> {
         let rights = rights | co::PROCESS::QUERY_LIMITED_INFORMATION | co::PROCESS::SYNCHRONIZE;
         let process = HPROCESS::OpenProcess(rights, false, number).ok()?;
-        // Numbers are multiples of four, and the last two bits are not looked at.
+        // Numbers are multiples of four, and Windows ignores the last two bits.
         process.GetProcessId().ok().filter(|seen| *seen == number)?;
         let (began, ..) = process.GetProcessTimes().ok()?;
         let began = u64::from(began.dwHighDateTime) << 32 | u64::from(began.dwLowDateTime);
@@ -268,14 +268,14 @@ impl Tie {
         let endings = Endings::catch()?;
         let mut child = command.spawn()?;
         let family = Family::of(child.id());
-        let (tell, told) = channel();
-        let tell_of_parent = tell.clone();
-        thread::spawn(move || tell.send(News::Ended(child.wait())));
+        let (send, news) = channel();
+        let send_of_parent = send.clone();
+        thread::spawn(move || send.send(News::Ended(child.wait())));
         thread::spawn(move || {
             self.0.has_ended_within(None);
-            tell_of_parent.send(News::Orphaned)
+            send_of_parent.send(News::Orphaned)
         });
-        let code = match told.recv() {
+        let code = match news.recv() {
             Ok(News::Ended(status)) => End::of(status?).map_or(1, End::code),
             Ok(News::Orphaned) | Err(_) => {
                 family?.end(ENDED);
