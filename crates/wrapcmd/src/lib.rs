@@ -1,6 +1,6 @@
 //! Runs a command while something is held in the name of the command's own process.
 //!
-//! A lock that names the *command's* process, not its wrapper's, tells the truth even when the
+//! A lock that names the *command's* process, not its wrapper's, is true even when the
 //! wrapper is killed: the command is at work, and the lock is stale the moment it ends. For that
 //! the process must exist before the lock does. So the wrapper starts itself again as a process
 //! that stands by ([`Standby`]), takes the lock in that process's name, and gives the word over a

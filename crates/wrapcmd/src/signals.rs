@@ -57,7 +57,7 @@ pub enum Woken {
 ///
 /// let signals = Signals::catch()?;
 /// if pause(Some(&signals), None, Some(Duration::from_secs(1))) == Woken::Signal {
-///     println!("told to end by signal {:?}", signals.ending());
+///     println!("asked to end by signal {:?}", signals.ending());
 /// }
 /// # Ok(()) }
 /// ```
@@ -100,7 +100,7 @@ impl Signals {
     }
 
     /// The next signal that has arrived. Does not wait. One that asks to stop is no answer: this
-    /// process stops here, as it would have without [`Signals`], until it is told to go on.
+    /// process stops here, as it would have without [`Signals`], until it is continued.
     pub(crate) fn next(&self) -> Option<Arrived> {
         loop {
             match self.caught.next()? {
@@ -189,8 +189,8 @@ pub(crate) fn let_through(numbers: &str) -> Option<()> {
     set.thread_unblock().ok()
 }
 
-/// Whether the signal of this number was ignored when the program began (nohup(1)). No, where the system does not
-/// tell, as only Linux does.
+/// Whether the signal of this number was ignored when the program began (nohup(1)). Always false on systems other than
+/// Linux, which do not show it.
 #[must_use]
 pub fn is_ignored(number: i32) -> bool {
     Signal::try_from(number).is_ok_and(|signal| is_in(signal, ignored()))

@@ -45,7 +45,7 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 #[must_use]
 pub struct Standby {
-    tell: OwnedFd,
+    word: OwnedFd,
     running: Running,
 }
 
@@ -68,7 +68,7 @@ impl Standby {
         form: Form,
         signals: &Signals,
     ) -> io::Result<Self> {
-        let (listen, tell) = sys::line()?;
+        let (listen, word) = sys::line()?;
         // The child closes its end before it becomes the command.
         fcntl(&listen, FcntlArg::F_SETFD(FdFlag::empty()))?;
         let mut child = once_more(program, role(form))?;
@@ -77,7 +77,7 @@ impl Standby {
         if let Some(child) = running.number() {
             signals.expect(child);
         }
-        Ok(Self { tell, running })
+        Ok(Self { word, running })
     }
 
     /// The number of the process, which will be the command's.
@@ -89,16 +89,16 @@ impl Standby {
     /// Lets the process become the command, with these variables added to its environment. If it
     /// is dead already, that will be its exit code.
     pub fn go(self, additions: &[(&str, impl AsRef<str>)]) -> Running {
-        let _ = File::from(self.tell).write_all(&word(additions));
+        let _ = File::from(self.word).write_all(&word(additions));
         self.running
     }
 
-    /// Ends the process, and tells how it ended.
+    /// Ends the process. Returns how it ended.
     ///
     /// # Errors
     /// As [`Running::end`].
     pub fn dismiss(self) -> io::Result<End> {
-        drop(self.tell);
+        drop(self.word);
         self.running.end()
     }
 }
@@ -110,7 +110,7 @@ pub trait Beside {
         None
     }
 
-    /// Does the work. Tells after which time it is due again at the latest; none: when the bell rings.
+    /// Does the work. Returns after which time it is due again at the latest; none: when the bell rings.
     fn work(&mut self) -> Option<Duration>;
 }
 
@@ -151,7 +151,7 @@ impl Running {
         }
     }
 
-    /// Waits for the end and tells how it ended.
+    /// Waits for the end. Returns how it ended.
     ///
     /// # Errors
     /// Somebody else has waited for the process.
@@ -170,7 +170,7 @@ impl Drop for Running {
     }
 }
 
-/// This very program, to be started again under the name `program`, with the argument that tells it its role. Its end
+/// This very program, to be started again under the name `program`, with the argument that names its role. Its end
 /// can be waited for ([`end_of`]).
 pub(crate) fn once_more(program: &str, role: &str) -> io::Result<Command> {
     reap_children();
@@ -179,12 +179,12 @@ pub(crate) fn once_more(program: &str, role: &str) -> io::Result<Command> {
     Ok(command)
 }
 
-/// Waits for a child's end and tells how it ended.
+/// Waits for a child's end. Returns how it ended.
 pub(crate) fn end_of(child: &mut Child) -> io::Result<End> {
     End::of(child.wait()?).ok_or_else(|| io::Error::other("neither ended nor killed"))
 }
 
-/// A caller may have told the kernel to forget children (`signal(SIGCHLD, SIG_IGN)` survives
+/// A caller may have had the kernel forget children (`signal(SIGCHLD, SIG_IGN)` survives
 /// execve(2)); then nobody would learn the command's exit code. Any handler undoes that.
 fn reap_children() {
     if is_ignored(Signal::SIGCHLD as i32) {

@@ -44,7 +44,7 @@ impl StartError {
     }
 
     /// Of a command that certainly cannot be executed: in `PATH`, or where its own `/` says, is no file of its name, or
-    /// none that anybody may execute. The same error that execve(2) will report. `None`: only execve(2) can tell.
+    /// none that anybody may execute. The same error that execve(2) will report. `None`: only execve(2) can find out.
     #[cfg(unix)]
     #[must_use]
     pub fn foreseen(program: &OsStr) -> Option<Self> {

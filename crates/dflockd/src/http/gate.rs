@@ -127,7 +127,7 @@ pub(super) fn may_ask_from_there(origins: &[String], headers: &HeaderMap) -> boo
     of_page.is_some() && of_page == own || allowed_origin(origins, headers).is_some()
 }
 
-/// Tells the browser that the page may read the answer.
+/// Lets the browser show the answer to the page.
 pub(super) fn allow_origin(origin: HeaderValue, headers: &mut HeaderMap) {
     if origin != ANY {
         headers.insert(VARY, HeaderValue::from_static("Origin"));

@@ -115,7 +115,7 @@ fn releases(engine: &Counters) -> [(String, u64); 2] {
 
 fn refusals(engine: &Counters) -> impl Iterator<Item = (String, u64)> {
     Refusal::ALL.into_iter().map(|refusal| {
-        // Two refusals have the same word in the protocol; a label tells them apart.
+        // Two refusals have the same word in the protocol; a label distinguishes them.
         let cause = if refusal == Refusal::NoSpace { ",cause=\"space\"" } else { "" };
         let labels = format!("{{status=\"{}\"{cause}}}", refusal_status(refusal));
         (labels, engine.refused(refusal))

@@ -8,7 +8,7 @@ use super::gate::{self, Rates, Reach};
 use super::metrics;
 use super::reply::{self, Fault, JSON, ReplyBody, STATUSES};
 use super::request::{self, Deed, Form, Found, MAX_BODY_BYTES, Route, SecretNeeded, request};
-use super::seats::{Answering, Seats};
+use super::{Answering, Seats};
 use crate::server::{
     Denied, Full, PARTIES_PER_TURN, Parting, Readiness, SessionId, Shared, Transport, Visit,
     of_handshake,

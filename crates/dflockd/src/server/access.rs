@@ -95,7 +95,7 @@ impl Access {
     }
 
     /// The scope of a client that shows this secret. It is compared with every secret, even after one matches, so
-    /// that the time tells nothing.
+    /// that the time shows nothing.
     pub(crate) fn scope(&self, shown: &[u8]) -> Option<Scope> {
         let full = any(&self.full, shown);
         let mut prefixes = Vec::new();

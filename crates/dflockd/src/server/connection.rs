@@ -32,7 +32,7 @@ const REPLY_BYTES: usize = 16 * 1024;
 const IDLE_BYTES: usize = 256;
 /// How often a connection sends without waiting before others get their turn.
 const STEPS: u8 = 4;
-/// The pause between two looks whether a standby runs that a client's bytes may wait for.
+/// The pause between two checks whether a standby runs that a client's bytes may wait for.
 const LOOK_EVERY: Seconds = Seconds::new(1).unwrap();
 /// No client waits longer than this for a change of a key: sending an answer shows whether it is still there.
 pub(crate) const LONGEST_WATCH: Seconds = Seconds::new(60).unwrap();
@@ -256,7 +256,7 @@ impl Connection {
         self.shared.standby.welcome((self.transport, shown), self.peer);
     }
 
-    /// Tells a client which of its holds were taken away, between two answers. The body of `stats` is no place for it:
+    /// Reports to a client which of its holds were taken away, between two answers. The body of `stats` is no place for it:
     /// then the next renewal says it.
     fn tell_lost(&mut self, lost: &[Token], cx: &mut Context<'_>) {
         if self.body != Body::No {
@@ -526,7 +526,7 @@ impl Connection {
         Ok(progress)
     }
 
-    /// Tells the client why its connection ends.
+    /// Says to the client why its connection ends.
     async fn finish(&mut self, end: End) {
         match end {
             End::Gone => return,

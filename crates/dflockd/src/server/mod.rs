@@ -28,7 +28,6 @@ mod key_json;
 mod link;
 mod listener;
 mod mint;
-mod pace;
 mod roster;
 mod settings;
 mod state;

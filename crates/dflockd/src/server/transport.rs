@@ -105,7 +105,7 @@ impl AsyncRead for Socket {
                 }
             }
         }
-        // A read that fills less than the buffer also tells tokio that the kernel has no more, so that a request costs
+        // A read that fills less than the buffer also shows tokio that the kernel has no more, so that a request costs
         // one call (epoll(7), edge-triggered).
         Pin::new(&mut self.stream).poll_read(cx, buffer)
     }
@@ -278,7 +278,7 @@ impl Transport {
     /// data answers it: a closed socket resets the connection, a half-closed one takes the byte
     /// aside, where no ordinary read sees it. Sent at most once per connection, as a second
     /// urgent byte would turn the first into ordinary data. (Between processes of one machine
-    /// the kernel tells the two apart by itself.)
+    /// the kernel distinguishes the two by itself.)
     pub(super) fn probe(&mut self) {
         let Some(socket) = self.socket() else { return };
         // On a Unix socket this fails: urgent data would be ordinary data there.

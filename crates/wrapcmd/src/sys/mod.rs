@@ -29,7 +29,7 @@ pub(crate) fn path_is_handed_on() {
     PATH_IS_HANDED_ON.store(true, Ordering::Relaxed);
 }
 
-/// Tells a process the PATH that its command is to have.
+/// Gives a process the PATH that its command is to have.
 fn hand_on_path(process: &mut Command) {
     let handed_on = PATH_IS_HANDED_ON.load(Ordering::Relaxed);
     match std::env::var_os(if handed_on { REAL_PATH } else { "PATH" }) {
@@ -50,9 +50,9 @@ pub(crate) struct Arrived {
 /// Where a signal comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sender {
-    /// The kernel; for the signals here a terminal, which tells its whole process group.
+    /// The kernel; for the signals here a terminal, which signals its whole process group.
     Kernel,
-    /// A process; any sender where the system does not tell, as only Linux does.
+    /// A process. On systems other than Linux, which do not show the sender, any.
     Process,
 }
 

@@ -42,7 +42,7 @@ impl Caught {
         Ok(Self(read))
     }
 
-    /// The next one that has arrived. Does not wait. Nobody tells from where: the terminal's signals
+    /// The next one that has arrived. Does not wait. The system does not say from where: the terminal's signals
     /// too count as a process's, so that a command may get one twice, and never misses one.
     pub(crate) fn next(&self) -> Option<Arrived> {
         let mut number = [0];

@@ -279,7 +279,7 @@ impl Connections {
         }
     }
 
-    /// A hold was taken from a connection. The connection is woken, so that it tells its client.
+    /// A hold was taken from a connection. The connection is woken, so that it reports that to its client.
     pub(super) fn note_lost(&mut self, id: ConnId, token: Token) {
         let Some(seat) = self.get_mut(id).filter(|seat| seat.hears_lost) else { return };
         seat.lost.push(token);

@@ -1,12 +1,11 @@
-//! What all tasks of a server share: the core, the clock, the secrets, the shutdown. Signals and HTTP use it to control
-//! a running server.
+//! What all tasks of a server share: the core, the clock, the secrets, the shutdown, and the pace of long lists. Signals
+//! and HTTP use it to control a running server.
 
 use super::{Core, Readiness, Tallies, view};
 use crate::server::access::Access;
 use crate::server::key_json::KeyReport;
 #[cfg(feature = "etcd")]
 use crate::server::link::Standby;
-use crate::server::pace::Pace;
 use crate::server::settings::Settings;
 use crate::server::transport::{Peer, Tls};
 use leases::journal::Failed;
@@ -18,8 +17,9 @@ use leases_etcd::EtcdNumbers;
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Mutex as Turns, Notify, watch};
 use tokio::task::yield_now;
+use tokio::time::sleep_until;
 
 /// The number of bytes of a `stats` body that are made in one turn.
 const STATS_PIECE_BYTES: usize = 16 * 1024;
@@ -348,6 +348,42 @@ impl Shared {
         push_stats(out, STATS_PIECE_BYTES, cursor, core.connections.len(), |place, note| {
             core.engine.look_over(now, place, PLACES_PER_TURN, note)
         })
+    }
+}
+
+/// The total time for each unit of time spent, including that unit.
+const SHARE: u32 = 5;
+/// How far steps may be ahead of the pace before they are delayed: as much as a timer can measure.
+const BURST: Duration = Duration::from_millis(1);
+
+/// Limits the share of the server's thread that lists of keys, holders and waiters may take, over TCP and over HTTP. All
+/// code that reads many of them does so in small steps, through this one gate for all connections: one step at a time, and
+/// after each step the locks get the thread for four times as long. So lists get a fifth of it at most, however many
+/// clients ask.
+#[derive(Debug)]
+pub(crate) struct Pace {
+    /// When the time spent so far is made up for.
+    even: Turns<Instant>,
+}
+
+impl Pace {
+    pub(crate) fn new() -> Self {
+        Self { even: Turns::new(Instant::now()) }
+    }
+
+    /// Does one small step when its time has come, and lets others be served afterwards.
+    pub(crate) async fn step<T>(&self, step: impl FnOnce() -> T) -> T {
+        let mut even = self.even.lock().await;
+        if *even > Instant::now() + BURST {
+            sleep_until((*even).into()).await;
+        }
+        let start = Instant::now();
+        let result = step();
+        let rest = start.elapsed().saturating_mul(SHARE);
+        *even = (*even).max(start).checked_add(rest).unwrap_or(start);
+        drop(even);
+        yield_now().await;
+        result
     }
 }
 

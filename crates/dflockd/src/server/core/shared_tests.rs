@@ -243,3 +243,35 @@ fn no_request_does_much_in_one_piece(
         assert_eq!((at.forced.released(), census.holders, census.waiters), (CROWD + 1, waiters, 0));
     }
 }
+
+fn run<T>(test: impl Future<Output = T>) -> T {
+    let builder = &mut tokio::runtime::Builder::new_current_thread();
+    builder.enable_time().build().unwrap().block_on(test)
+}
+
+/// A step that takes at least this much time.
+fn spend(time: Duration) {
+    let start = Instant::now();
+    while start.elapsed() < time {}
+}
+
+#[test]
+fn many_together_get_no_more_than_their_share() {
+    const STEP: Duration = Duration::from_millis(2);
+    const STEPS: u32 = 20;
+    let start = Instant::now();
+    run(async {
+        let pace = Arc::new(Pace::new());
+        let tasks: Vec<_> = (0..STEPS)
+            .map(|_| {
+                let pace = Arc::clone(&pace);
+                tokio::spawn(async move { pace.step(|| spend(STEP)).await })
+            })
+            .collect();
+        for task in tasks {
+            task.await.unwrap();
+        }
+    });
+    // The last step does not wait for the pause after it.
+    assert!(start.elapsed() >= STEP * SHARE * (STEPS - 1), "{:?}", start.elapsed());
+}
