@@ -7,14 +7,18 @@ use std::borrow::Cow;
 use std::ffi::CStr;
 use std::io::Write;
 use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
 
+use lfp::Holder;
 use pidlockfile::Pid;
 use pidlockfile::process::lives;
 use rustix::fs::{
-    CWD, FileType, MemfdFlags, Mode, OFlags, fstat, memfd_create, openat, readlinkat_raw, stat,
+    CWD, FileType, MemfdFlags, Mode, OFlags, fstat, lstat, memfd_create, openat, readlinkat_raw,
+    stat,
 };
 use rustix::io::{Errno, pread};
-use ttylock::{BEGINNING, Content, DeviceName, Outcome, READ_LIMIT};
+use rustix::process::{geteuid, getuid};
+use ttylock::{BEGINNING, Content, DeviceName, Dialect, Layout, Outcome, READ_LIMIT};
 
 use crate::locks::{self, State};
 use crate::mode::settings;
@@ -377,10 +381,33 @@ fn holder(path: &[u8]) -> Option<Pid> {
     pid_in(&openat(CWD, path, READ, Mode::empty()).ok()?)
 }
 
-/// The process that the usual lock file of a device names, as far as this process may read it.
+/// The process that the usual lock file of a device names, as far as this process may read it. A file that another user may
+/// have planted says nothing.
 pub(crate) fn lock_holder(device: &DeviceName) -> Option<Pid> {
     let base = device.as_str().rsplit('/').next()?;
-    holder(format!("/var/lock/{BEGINNING}{base}").as_bytes())
+    let path = format!("/var/lock/{BEGINNING}{base}");
+    let file = openat(CWD, path, READ, Mode::empty()).ok()?;
+    let owner = fstat(&file).ok()?.st_uid;
+    pid_in(&file).filter(|pid| may_lock_for(owner, *pid))
+}
+
+/// Whether the lock file of a holder is of a user who may lock for that process. `None` if no such file is there any more.
+/// Whoever holds a lock by the kernel's list is believed.
+pub(crate) fn is_believed(holder: &Holder) -> Option<bool> {
+    let Some(name) = holder.scheme.file() else { return Some(true) };
+    let found = |directory: PathBuf| lstat(directory.join(name)).ok();
+    let seen = Dialect::known_directories().into_iter().find_map(found)?;
+    Some(holder.pid.is_none_or(|pid| may_lock_for(seen.st_uid, pid)))
+}
+
+/// Whether a lock file of this owner can be a lock of that process: if all users may write the lock directory, anybody can put
+/// a file there that names any process. Root, the service, this user and that of the process are believed.
+fn may_lock_for(owner: u32, pid: Pid) -> bool {
+    let is_owner = |path: &Path| stat(path).is_ok_and(|seen| seen.st_uid == owner);
+    let own = [0, getuid().as_raw(), geteuid().as_raw()];
+    own.contains(&owner)
+        || is_owner(Path::new(&format!("/proc/{pid}")))
+        || is_owner(&Layout::native().state_dir)
 }
 
 /// How a file is opened to be read: no link, and without waiting for the writer of a pipe.

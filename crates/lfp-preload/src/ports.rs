@@ -148,7 +148,12 @@ fn busy(mut service: Service, name: &DeviceName, number: u64, asks: &mut Asks) -
     // The service may not be able to read the program's own lock file (socat -L).
     let in_file = || files::lock_holder(name);
     let pids: Vec<Option<Pid>> = holders.iter().map(|holder| holder.pid).collect();
-    if are_all_ours(&pids, in_file, system::shares_locks_of_holder) {
+    let are_ours = are_all_ours(&pids, in_file, system::shares_locks_of_holder);
+    let believed: Vec<_> = holders.iter().filter(|_| are_ours).map(files::is_believed).collect();
+    if believed.contains(&None) && asks.once_more() {
+        return None;
+    }
+    if are_ours && !believed.contains(&Some(false)) {
         // No thread of this process releases an ancestor's.
         let is_ancestors = |pid: &Option<Pid>| pid.is_some_and(|pid| pid != Pid::this());
         if !pids.is_empty() && pids.iter().all(is_ancestors) {

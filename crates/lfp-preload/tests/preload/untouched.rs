@@ -184,10 +184,15 @@ print(os.path.exists('/run/lock/LCK..ttyW0'))
 /// A shell that has a port open for the program that it starts may do so; but not where somebody else
 /// has the lock, and the shell merely has the port open.
 #[rstest]
-#[case::of_the_parent("$$", "open\n")]
-#[case::of_a_third("$third", "EBUSY\n")]
+#[case::of_the_parent("$$", "0", "open\n")]
+#[case::of_a_third("$third", "0", "EBUSY\n")]
+#[case::of_the_parent_by_another_user("$$", "1003", "EBUSY\n")]
 #[ignore = "needs namespaces: tests/run"]
-fn a_process_with_the_port_open_is_not_its_holder(#[case] holder: &str, #[case] said: &str) {
+fn a_process_with_the_port_open_is_not_its_holder(
+    #[case] holder: &str,
+    #[case] owner: &str,
+    #[case] said: &str,
+) {
     let ground = Ground::new();
     // Root sees who has which port open.
     let _daemon = ground.sandbox.serve(User::Root, &[]);
@@ -198,11 +203,34 @@ except OSError as error: print(errno.errorcode[error.errno])
 ";
     let line = format!(
         "sleep 1000 3>&- & third=$!; exec 3<>/dev/ttyW0; printf '%10d\\n' {holder} >{LOCK}; \
-         LD_PRELOAD={LIBRARY} LFP_PORTS=1:/dev/ttyW0 LFP_TIMEOUT=30 \
+         chown {owner} {LOCK}; LD_PRELOAD={LIBRARY} LFP_PORTS=1:/dev/ttyW0 LFP_TIMEOUT=30 \
          /usr/bin/python3 -c \"$PROGRAM\"; kill $third"
     );
     let shell = ground.sandbox.command("bash").args(["-c", &line]).env("PROGRAM", program);
     let end = shell.run();
+    assert_eq!(end.output(), said, "{end}");
+}
+
+/// Where all users may write the lock directory, one of them may put a file there that names the program itself.
+#[rstest]
+#[case::its_own(0, "open\n")]
+#[case::another_users(1003, "EBUSY\n")]
+#[ignore = "needs namespaces: tests/run"]
+fn a_file_that_another_user_has_planted_is_not_the_programs(
+    #[case] owner: u32,
+    #[case] said: &str,
+) {
+    let ground = Ground::served();
+    let program = format!(
+        "
+import os, errno
+with open('{LOCK}', 'w') as file: file.write('%10d\\n' % os.getpid())
+os.chown('{LOCK}', {owner}, -1)
+try: os.open('/dev/ttyW0', os.O_RDWR | os.O_NOCTTY); print('open')
+except OSError as error: print(errno.errorcode[error.errno])
+"
+    );
+    let end = ground.python(&program, User::Root).env("LFP_PORTS", "1:/dev/ttyW0").run();
     assert_eq!(end.output(), said, "{end}");
 }
 
