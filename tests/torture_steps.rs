@@ -4,8 +4,8 @@
 //! two holders, no lost lock, and nothing is left that no UNLOCK reaches.
 //!
 //! The other process may also be one in a pid namespace of its own, which must never take the lock of a living holder; a
-//! program that keeps no rules and removes, renames or overwrites a name; or somebody who replaces the gate or the state
-//! directory, or moves a link of the port to another port that is locked, too.
+//! program that keeps no rules and removes, renames, links, exchanges or overwrites a name; or somebody who replaces the
+//! gate or the state directory, moves a link of the port to another port that is locked, too, or fills the file system.
 //!
 //! This program plays all parts; it has its own `main` so that it can start itself again. It stops itself by ptrace(2).
 //! A part of all cases runs, always the same one. All of them, on the file system of `TMPDIR`, take an hour of processor
@@ -22,18 +22,22 @@
     reason = "a test fails by panicking"
 )]
 
-use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Instant;
 
+use nix::fcntl::{Flock, FlockArg};
 use nix::libc;
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::sched::{CloneFlags, unshare};
 use nix::sys::ptrace;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use pidlockfile::Pid;
 use pidlockfile::process::lives;
+use rustix::fs::{CWD, RenameFlags, renameat_with};
 use testbed::{GONE, Holder, LIMIT, Lots, listing, make_old, run_tests, until};
 use ttylock::{
     Answer, Backoff, Cause, DeviceName, Dialect, Layout, Outcome, Pass, Request, Stop, Table,
@@ -125,6 +129,8 @@ enum Deed {
     Break,
     /// The giver's.
     Unlock,
+    /// The same, also as FORCE does it, where a process that will not let go holds the file by `flock(2)`.
+    UnlockHeld,
     /// From the giver to the receiver.
     Pass,
     /// The same where an earlier PASS from the third process to the giver was killed.
@@ -137,10 +143,11 @@ enum Deed {
     Removal,
 }
 
-const DEEDS: [Deed; 8] = [
+const DEEDS: [Deed; 9] = [
     Deed::Lock,
     Deed::Break,
     Deed::Unlock,
+    Deed::UnlockHeld,
     Deed::Pass,
     Deed::PassAgain,
     Deed::Clean,
@@ -163,6 +170,8 @@ enum Comer {
     EndG,
     /// The receiver ends, and a daemon begins.
     EndR,
+    /// A daemon has begun, and sees the giver end.
+    Removal,
     /// A process of another pid namespace, where no number of ours means anything, takes the lock and gives it back.
     Inside,
     GateReplaced,
@@ -175,11 +184,19 @@ enum Comer {
     TakeStale,
     /// The first name becomes that of another port.
     Rename,
+    /// The file gets one more name, as any user may give it with fs.protected_hardlinks=0: of no lock, or of another port's.
+    Link,
+    LinkOfOtherPort,
+    /// The first name and one of another file change places.
+    Exchange,
+    /// From now on until the first process has ended, no file can be made, or no byte be written.
+    NoInodes,
+    NoBlocks,
     /// A link of the port leads to another one from now on, which the third process has locked.
     MoveLink,
 }
 
-const COMERS: [Comer; 19] = [
+const COMERS: [Comer; 25] = [
     Comer::Nobody,
     Comer::LockT,
     Comer::UnlockG,
@@ -190,6 +207,7 @@ const COMERS: [Comer; 19] = [
     Comer::Daemon,
     Comer::EndG,
     Comer::EndR,
+    Comer::Removal,
     Comer::Inside,
     Comer::GateReplaced,
     Comer::StateReplaced,
@@ -198,6 +216,11 @@ const COMERS: [Comer; 19] = [
     Comer::Overwrite,
     Comer::TakeStale,
     Comer::Rename,
+    Comer::Link,
+    Comer::LinkOfOtherPort,
+    Comer::Exchange,
+    Comer::NoInodes,
+    Comer::NoBlocks,
     Comer::MoveLink,
 ];
 
@@ -207,8 +230,18 @@ impl Comer {
     fn keeps_no_rules(self) -> bool {
         matches!(
             self,
-            Self::RemoveFirst | Self::RemoveLast | Self::Overwrite | Self::Rename | Self::MoveLink
+            Self::RemoveFirst
+                | Self::RemoveLast
+                | Self::Overwrite
+                | Self::Rename
+                | Self::LinkOfOtherPort
+                | Self::Exchange
+                | Self::MoveLink
         )
+    }
+
+    fn fills(self) -> bool {
+        matches!(self, Self::NoInodes | Self::NoBlocks)
     }
 }
 
@@ -340,11 +373,31 @@ struct Machine {
     _third: Holder,
     stranger: Holder,
     pids: [u32; 3],
+    /// Somebody who does not let go of a lock file.
+    flocked: Option<Flock<File>>,
+    is_mounted: bool,
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        if self.is_mounted {
+            umount2(self.root.path(), MntFlags::MNT_DETACH).unwrap();
+        }
+    }
 }
 
 impl Machine {
     fn new() -> Self {
+        Self::of(false)
+    }
+
+    /// With a small file system of its own, or on the usual one.
+    fn of(is_small: bool) -> Self {
         let root = tempfile::tempdir().unwrap();
+        if is_small {
+            let room = Some("size=256k,nr_inodes=128,mode=0755");
+            mount(Some("t"), root.path(), Some("tmpfs"), MsFlags::empty(), room).unwrap();
+        }
         for directory in ["dev", "lock", "other", "state"] {
             fs::create_dir(root.path().join(directory)).unwrap();
         }
@@ -356,7 +409,25 @@ impl Machine {
         }
         let [giver, receiver, third, stranger] = [(); 4].map(|()| Holder::new());
         let pids = [giver.pid(), receiver.pid(), third.pid()];
-        Self { root, giver: Some(giver), receiver: Some(receiver), _third: third, stranger, pids }
+        let (giver, receiver) = (Some(giver), Some(receiver));
+        let (flocked, is_mounted) = (None, is_small);
+        Self { root, giver, receiver, _third: third, stranger, pids, flocked, is_mounted }
+    }
+
+    /// Until no file can be made any more, or no byte be written.
+    fn fill(&self, comer: Comer) {
+        fs::create_dir(self.path("fill")).unwrap();
+        let mut file = File::create(self.path("fill/bytes")).unwrap();
+        let mut more = |number: u32| match comer == Comer::NoInodes {
+            true => File::create(self.path("fill").join(number.to_string())).map(drop),
+            false => file.write_all(&[0; 512]),
+        };
+        let error = (0..).find_map(|number| more(number).err()).unwrap();
+        assert_eq!(error.kind(), ErrorKind::StorageFull);
+    }
+
+    fn make_room(&self) {
+        let _ = fs::remove_dir_all(self.path("fill"));
     }
 
     fn path(&self, below: &str) -> PathBuf {
@@ -440,8 +511,12 @@ impl Machine {
                 }
                 with(None)
             }
-            Deed::Unlock | Deed::Pass | Deed::Removal => {
+            Deed::Unlock | Deed::UnlockHeld | Deed::Pass | Deed::Removal => {
                 self.has_locked(giver);
+                if deed == Deed::UnlockHeld {
+                    let file = File::open(self.file(PORT)).unwrap();
+                    self.flocked = Some(Flock::lock(file, FlockArg::LockExclusive).unwrap());
+                }
                 with(Some(Who::Giver))
             }
             Deed::PassAgain => {
@@ -489,6 +564,13 @@ impl Machine {
                 begin(self);
                 return vec![Did::End(who), Did::Clear];
             }
+            Comer::Removal => {
+                let mut table = self.table();
+                table.keep_open(16);
+                self.end(Who::Giver);
+                remove_locks_of_ended(&mut table);
+                return vec![Did::Clear, Did::End(Who::Giver), Did::Clear];
+            }
             Comer::Inside => return vec![Did::LockAndUnlock(self.answer_inside())],
             Comer::GateReplaced => drop(fs::remove_file(self.path("state/gate"))),
             Comer::StateReplaced => {
@@ -507,6 +589,15 @@ impl Machine {
                 return vec![Did::Lock(Who::Third, Some(said))];
             }
             Comer::Rename => drop(fs::rename(self.file(PORT), self.file(OTHER_PORT))),
+            Comer::Link => drop(fs::hard_link(self.file(PORT), self.path("lock/x"))),
+            Comer::LinkOfOtherPort => {
+                drop(fs::hard_link(self.file(PORT), self.file(OTHER_PORT)));
+            }
+            Comer::Exchange => self.exchange(third),
+            Comer::NoInodes | Comer::NoBlocks => {
+                self.fill(comer);
+                return Vec::new();
+            }
             Comer::MoveLink => {
                 fs::remove_file(self.path("dev/gps")).unwrap();
                 symlink(OTHER_PORT, self.path("dev/gps")).unwrap();
@@ -519,6 +610,14 @@ impl Machine {
         if let Ok(mut file) = fs::OpenOptions::new().write(true).open(self.file(PORT)) {
             file.write_all(format!("{number:>10}\n").as_bytes()).unwrap();
         }
+    }
+
+    /// As a program does that breaks a lock by an exchange.
+    fn exchange(&self, number: u32) {
+        let (own, file) = (self.path("lock/own"), self.file(PORT));
+        fs::write(&own, format!("{number:>10}\n")).unwrap();
+        let _ = renameat_with(CWD, &own, CWD, &file, RenameFlags::EXCHANGE);
+        fs::remove_file(&own).unwrap();
     }
 
     /// The answer to a LOCK from another pid namespace.
@@ -539,6 +638,13 @@ fn clean(table: &mut Table) {
     table.forget_missing();
 }
 
+/// A daemon is told that processes have ended.
+fn remove_locks_of_ended(table: &mut Table) {
+    for ended in table.ended_holders(Instant::now()) {
+        table.remove_locks_of_ended(ended);
+    }
+}
+
 /// What the process does that is stopped, and its answer.
 fn do_deed(root: &Path, deed: &str, pids: &[u32]) -> Outcome {
     let mut table = table(root);
@@ -556,9 +662,7 @@ fn do_deed(root: &Path, deed: &str, pids: &[u32]) -> Outcome {
             let _ = nix::sys::signal::kill(giver, nix::sys::signal::Signal::SIGKILL);
             // Another process may have done it.
             let _ = until(LIMIT, || (!lives(pid(pids[0]))).then_some(()));
-            for ended in table.ended_holders(Instant::now()) {
-                table.remove_locks_of_ended(ended);
-            }
+            remove_locks_of_ended(&mut table);
             Outcome::Done
         }
         _ => {
@@ -668,7 +772,7 @@ fn words_of(deed: Deed, machine: &Machine) -> (&'static str, Vec<u32>) {
     let [giver, receiver, _] = machine.pids;
     match deed {
         Deed::Lock | Deed::Break => ("lock", vec![giver]),
-        Deed::Unlock => ("unlock", vec![giver]),
+        Deed::Unlock | Deed::UnlockHeld => ("unlock", vec![giver]),
         Deed::Pass | Deed::PassAgain => ("pass", vec![giver, receiver]),
         Deed::Clean => ("clean", vec![]),
         Deed::Daemon => ("daemon", vec![]),
@@ -679,7 +783,7 @@ fn words_of(deed: Deed, machine: &Machine) -> (&'static str, Vec<u32>) {
 fn what(deed: Deed, outcome: Option<Outcome>) -> Did {
     match deed {
         Deed::Lock | Deed::Break => Did::Lock(Who::Giver, outcome),
-        Deed::Unlock => Did::Unlock(Who::Giver, outcome),
+        Deed::Unlock | Deed::UnlockHeld => Did::Unlock(Who::Giver, outcome),
         Deed::Pass | Deed::PassAgain => Did::Pass(Who::Giver, Who::Receiver, outcome),
         Deed::Clean | Deed::Daemon | Deed::Removal => Did::Clear,
     }
@@ -688,7 +792,7 @@ fn what(deed: Deed, outcome: Option<Outcome>) -> Did {
 /// Runs a case. What is wrong, if anything is; `None` as well if the deed makes fewer calls.
 fn run(case: Case) -> Result<bool, String> {
     let Case { deed, comer, when, then, at } = case;
-    let mut machine = Machine::new();
+    let mut machine = Machine::of(comer.fills());
     let begins = machine.prepare(deed);
     let third = machine.number(Who::Third);
     if comer == Comer::MoveLink && machine.lock(OTHER_PORT, third) != Outcome::Done {
@@ -710,6 +814,15 @@ fn run(case: Case) -> Result<bool, String> {
         others.insert(0, Did::End(Who::Giver));
         machine.end(Who::Giver);
     }
+    if comer.fills() {
+        machine.make_room();
+        let is_unlock = matches!(deed, Deed::Unlock | Deed::UnlockHeld);
+        if is_unlock && then == Then::GoesOn && said != Some(Outcome::Done) {
+            return Err(format!("{said:?}: an UNLOCK needs no room"));
+        }
+    }
+    machine.flocked = None;
+    let _ = fs::remove_file(machine.path("lock/x"));
     let first = what(deed, said);
     let story = format!("{said:?}, then {others:?}");
     if comer == Comer::MoveLink && machine.owners_of(OTHER_PORT) != Some(third) {
@@ -835,6 +948,10 @@ fn calls_of(deed: Deed) -> usize {
 }
 
 fn at_every_call_one_holder_and_nothing_left() {
+    // Some cases have a file system of their own.
+    unshare(CloneFlags::CLONE_NEWNS).unwrap();
+    let (none, private) = (None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE);
+    mount(none, "/", none, private, none).unwrap();
     let wanted = std::env::var("LFPD_STEPS").unwrap_or_default();
     let mut cases = Vec::new();
     for deed in DEEDS {

@@ -5,42 +5,42 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use nix::errno::Errno;
 use rstest::rstest;
-use rustix::io::Errno;
 
 use super::faults::{Fault, Trace, under};
 use super::{EVERYTHING, NO_RENAME_FLAGS, Unknown, claim, judge, name};
 use crate::{Attempt, Directory, Durability, Error, NewFile, Published, temporary};
 
 const NO_LINKS_EITHER: Unknown = &[
-    ("rename-noreplace", Errno::NOSYS),
-    ("rename-exchange", Errno::OPNOTSUPP),
-    ("linkat", Errno::PERM),
+    ("rename-noreplace", Errno::ENOSYS),
+    ("rename-exchange", Errno::EOPNOTSUPP),
+    ("linkat", Errno::EPERM),
 ];
 
 /// What any call may answer when it fails.
 const ERRNOS: [Errno; 10] = [
-    Errno::IO,
-    Errno::NOSPC,
-    Errno::ACCESS,
-    Errno::PERM,
-    Errno::INVAL,
-    Errno::MFILE,
-    Errno::INTR,
-    Errno::NOSYS,
-    Errno::NOENT,
-    Errno::WOULDBLOCK,
+    Errno::EIO,
+    Errno::ENOSPC,
+    Errno::EACCES,
+    Errno::EPERM,
+    Errno::EINVAL,
+    Errno::EMFILE,
+    Errno::EINTR,
+    Errno::ENOSYS,
+    Errno::ENOENT,
+    Errno::EWOULDBLOCK,
 ];
 
 /// What a call may answer although it was done: over a network, or interrupted. A repeated
 /// request finds its own doing.
 fn lost_answers(call: &str) -> Vec<Errno> {
     let repeated = match call {
-        "create" | "linkat" => Errno::EXIST,
-        "rename" | "rename-noreplace" | "unlinkat" => Errno::NOENT,
-        _ => Errno::STALE,
+        "create" | "linkat" => Errno::EEXIST,
+        "rename" | "rename-noreplace" | "unlinkat" => Errno::ENOENT,
+        _ => Errno::ESTALE,
     };
-    vec![Errno::IO, Errno::INTR, Errno::TIMEDOUT, repeated]
+    vec![Errno::EIO, Errno::EINTR, Errno::ETIMEDOUT, repeated]
 }
 
 const OLD: &str = "the old words\n";
@@ -236,7 +236,7 @@ fn every_failing_call_leaves_the_old_lock_or_the_new_one_whole(
     });
     for fault in faults {
         let (Fault::Fail { at, .. } | Fault::Lost { at, .. }) = fault else { continue };
-        if calls[at] == "unlinkat" && fault == (Fault::Fail { at, errno: Errno::NOENT }) {
+        if calls[at] == "unlinkat" && fault == (Fault::Fail { at, errno: Errno::ENOENT }) {
             // Only true when somebody else has removed the file.
             continue;
         }
@@ -310,6 +310,21 @@ fn dying_before_any_call_leaves_a_lock_that_others_can_take(
     assert!(befores > 0);
 }
 
+/// A lock that is passed stands at every moment, also where files can neither change places nor have a second name.
+#[rstest]
+fn a_lock_that_is_passed_is_the_old_one_or_the_new_one(
+    #[values(EVERYTHING, NO_RENAME_FLAGS, NO_LINKS_EITHER)] unknown: Unknown,
+) {
+    let calls = run(Deed::ReplaceAlone, Fault::None, unknown, |_, _, _| {});
+    let mut left = Vec::new();
+    for at in 0..calls.len() {
+        run(Deed::ReplaceAlone, Fault::Die { at }, unknown, |trace, path, _| {
+            left.push(assert_whole(Deed::ReplaceAlone, trace, path));
+        });
+    }
+    assert!(left.is_sorted() && left.contains(&true), "{left:?} of {calls:?}");
+}
+
 /// As the holder is dead, the next one breaks what is there, or publishes.
 fn assert_next_one_takes_it(directory: &Directory) {
     let claim = claim(b"the next one\n");
@@ -371,7 +386,7 @@ fn a_flock_that_asks_for_writing_gets_it(#[values(true, false)] same: bool) {
         std::fs::remove_file(scratch.path().join("lock")).unwrap();
         directory.publish(&name(), &NewFile { mode: 0o644, ..claim(OLD.as_bytes()) }).unwrap();
     }
-    let trace = under(Fault::Fail { at: 0, errno: Errno::BADF }, EVERYTHING, None, || {
+    let trace = under(Fault::Fail { at: 0, errno: Errno::EBADF }, EVERYTHING, None, || {
         directory.try_release(&name(), judged).unwrap()
     });
     assert_eq!(trace.calls[..2], ["flock", "openat"]);

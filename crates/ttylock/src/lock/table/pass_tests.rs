@@ -104,6 +104,66 @@ impl Machine {
     }
 }
 
+/// A service whose lock directory has no hard links.
+fn without_links(shared: &Shared) -> Table {
+    let mut table = shared.service();
+    table.state.open().unwrap().own.forget_links();
+    table
+}
+
+/// Where a file has one name, a lock with one name is passed, and the process that does so may be killed before.
+#[rstest]
+fn a_lock_is_passed_where_no_file_has_a_second_name(
+    #[values(None, Some(Before::Decision))] kill: Option<Before>,
+) {
+    let shared = Shared::new();
+    let [giver, receiver, asking] = [(); 3].map(|()| Sleeper::new());
+    let (giver, receiver, asking) = (giver.pid(), receiver.pid(), asking.pid());
+    let mut table = without_links(&shared);
+    done(table.lock(&request(giver)));
+    let holder = match kill {
+        None => {
+            done(table.pass(&pass(giver, receiver)));
+            receiver
+        }
+        Some(before) => {
+            meanwhile::at(before, || panic!("killed"));
+            let pass =
+                AssertUnwindSafe(|| table.attempt_pass(&pass(giver, receiver), None, last()));
+            assert!(std::panic::catch_unwind(pass).is_err());
+            table = without_links(&shared);
+            giver
+        }
+    };
+    for directory in ["lock", "state"] {
+        wait_until_let_go(&shared.0.path().join(directory));
+    }
+    // Its record shows that it is not stale.
+    busy(shared.here().attempt_lock(&request(asking), None, last()), holder);
+    for other in [giver, receiver, asking].into_iter().filter(|it| *it != holder) {
+        busy(table.attempt_unlock(&request(other), &mut last()), holder);
+    }
+    done(table.unlock(&request(holder)));
+    assert!(!shared.lock_file().exists());
+}
+
+/// There, a lock with several names has several files, each with its record, and cannot be passed.
+#[test]
+fn a_lock_of_several_files_is_not_passed() {
+    let shared = Shared::new();
+    symlink("ttyS0", shared.0.path().join("dev/gps")).unwrap();
+    let [giver, receiver] = [(); 2].map(|()| Sleeper::new());
+    let mut table = without_links(&shared);
+    done(table.lock(&request(giver.pid())));
+    let answer = table.attempt_pass(&pass(giver.pid(), receiver.pid()), None, last());
+    assert_eq!(answer.outcome(), Outcome::Denied, "{answer:?}");
+    let said = |it: &crate::lock::Event| it.text.contains("cannot be passed: it has 2 files");
+    assert!(answer.events.iter().any(said), "{answer:?}");
+    busy(shared.here().attempt_lock(&request(receiver.pid()), None, last()), giver.pid());
+    done(table.unlock(&request(giver.pid())));
+    shared.assert_nothing_is_left();
+}
+
 fn pass(from: Pid, to: Pid) -> Pass {
     Pass { device: DeviceName::parse(b"ttyS0").unwrap(), from, to }
 }
@@ -268,6 +328,22 @@ fn a_name_that_another_program_has_taken_is_its_own(#[values(0, 1, 2)] at: usize
     named[at] = Some(asking.to_string());
     assert_eq!(machine.named(), named);
     assert!(machine.listed("lock").iter().all(|it| !it.ends_with(".tmp")));
+}
+
+/// The giver ends before its first name is passed. Its lock is stale then, and not the receiver's.
+#[test]
+fn the_lock_of_a_giver_that_ends_meanwhile_is_not_passed() {
+    let mut machine = Machine::new();
+    let [from, to, asking] = machine.pids;
+    let giver = machine.giver.take();
+    meanwhile::at(Before::Decision, move || drop(giver));
+    let mut table = machine.service();
+    let answer = table.attempt_pass(&pass(from, to), None, last());
+    assert_eq!(answer.outcome(), Outcome::Busy, "{answer:?}");
+    machine.assert_is_whole(from);
+    done(table.lock(&request(asking)));
+    done(table.unlock(&request(asking)));
+    machine.assert_is_swept();
 }
 
 /// The device has got a further link since it was locked. The receiver gets that name, too.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use pidlockfile::{
     Attempt, Entry, Error, Found, Linked, Name, NewFile, Passage, Pid, Published, Status, Step,
-    process, words_of,
+    process,
 };
 
 use super::classify::{Stale, counts_as_lock};
@@ -213,7 +213,7 @@ fn take_file(
     let mut linked = linked.map_err(|error| not_taken(state, first, &error))?;
     let mut record = remember(state, claimant, all, Origin::Taken, &mut linked)?;
     let mut given = Vec::with_capacity(names.len());
-    let outcome = names.iter().try_for_each(|name| {
+    let mut outcome = names.iter().try_for_each(|name| {
         let publish = |linked: &mut Linked<'_>| match name == last {
             true => linked.publish_last(name),
             false => linked.publish(name),
@@ -222,16 +222,20 @@ fn take_file(
         given.push(name.clone());
         Ok(())
     });
+    // Where a file cannot be renamed, another one has its name, and is held by `flock(2)` until it is recorded.
+    let is_of_another = |it: &mut HolderRecord| it.file.identity != linked.identity();
+    if let Some(unused) = record.take_if(is_of_another) {
+        state.records.forget(&unused);
+        match remember(state, claimant, all, Origin::Taken, &mut linked) {
+            Ok(recorded) => record = recorded,
+            Err(stop) => outcome = Err(stop),
+        }
+    }
     let published = linked.finish();
     if given.is_empty() {
         record.as_ref().map(|it| state.records.forget(it));
         published.close();
         return outcome;
-    }
-    // Where a file cannot be renamed, another one has its name, and holds `flock(2)` without a record.
-    let is_of_another = |it: &mut HolderRecord| it.file.identity != published.identity;
-    if let Some(unused) = record.take_if(is_of_another) {
-        state.records.forget(&unused);
     }
     taken.push(Taken { names: given, published, record });
     outcome
@@ -250,7 +254,7 @@ pub(super) fn remember(
     file: &mut Linked<'_>,
 ) -> Result<Option<HolderRecord>, Stop> {
     state.records.remember(claimant, names, origin, file).map_err(|errno| {
-        let (pid, why) = (claimant.who.pid, words_of(&errno.into()));
+        let (pid, why) = (claimant.who.pid, errno.desc());
         state.say(Weight::Warning, format!("refused pid {pid}: its start is not recorded: {why}"));
         Stop::Denied
     })

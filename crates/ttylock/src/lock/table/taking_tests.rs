@@ -87,7 +87,7 @@ impl Shared {
         self.0.path().join("state/gate")
     }
 
-    fn assert_nothing_is_left(&self) {
+    pub(super) fn assert_nothing_is_left(&self) {
         for left in ["lock", "state"] {
             let left = std::fs::read_dir(self.0.path().join(left)).unwrap().flatten();
             let left: Vec<_> = left.map(|it| it.file_name()).collect();
@@ -277,6 +277,44 @@ fn what_a_failed_lock_has_written_goes_when_the_gate_is_free() {
     assert_eq!(table.lock(&request(Pid::this())).outcome(), Outcome::Busy);
     assert!(*stood.borrow() && inside.borrow().is_none());
     shared.assert_nothing_is_left();
+}
+
+/// Another program removes a name in the first moment of a lock, whichever name. The lock is taken once more, with all names.
+#[rstest]
+fn a_lock_that_loses_a_name_in_its_first_moment_is_taken_once_more(
+    #[values("LCK..ttyS0", "LCK..modem")] name: &str,
+) {
+    let shared = Shared::new();
+    symlink("ttyS0", shared.0.path().join("dev/modem")).unwrap();
+    let locks = shared.0.path().join("lock");
+    let lost = locks.join(name);
+    meanwhile::at(Before::Confirm, move || std::fs::remove_file(lost).unwrap());
+    let own = request(Pid::this());
+    assert_eq!(shared.service().lock(&own).outcome(), Outcome::Done);
+    for name in ["LCK..ttyS0", "LCK..modem"] {
+        assert!(locks.join(name).exists(), "{name}");
+    }
+    assert_eq!(shared.service().unlock(&own).outcome(), Outcome::Done);
+    shared.assert_nothing_is_left();
+}
+
+/// Another program has written its own number into the file, and a coarse clock does not show when. The lock is its own.
+#[test]
+fn a_record_of_another_number_does_not_count() {
+    let shared = Shared::new();
+    let other = Sleeper::new();
+    let mut table = shared.service();
+    let own = request(Pid::this());
+    assert_eq!(table.lock(&own).outcome(), Outcome::Done);
+    let file = shared.lock_file();
+    let at = file.metadata().unwrap().modified().unwrap();
+    std::fs::set_permissions(&file, Permissions::from_mode(0o644)).unwrap();
+    std::fs::write(&file, format!("{:>10}\n", other.pid())).unwrap();
+    File::options().write(true).open(&file).unwrap().set_modified(at).unwrap();
+    assert_eq!(table.attempt_unlock(&own, &mut last()).outcome(), Outcome::Busy);
+    assert_eq!(shared.named(), other.pid().to_string());
+    assert_eq!(table.unlock(&request(other.pid())).outcome(), Outcome::Done);
+    assert!(!file.exists());
 }
 
 /// A process of another pid namespace releases its lock while it is read here: it is no dead lock then.
