@@ -105,9 +105,7 @@ impl Listener {
     /// A socket that was handed over, if it is a listening stream socket.
     #[must_use]
     pub(crate) fn handed_over(socket: OwnedFd) -> Option<Self> {
-        let is_stream = socket::getsockopt(&socket, sockopt::SockType) == Ok(SockType::Stream);
-        let is_listening = socket::getsockopt(&socket, sockopt::AcceptConn) == Ok(true);
-        (is_stream && is_listening).then_some(Self { socket, origin: Origin::HandedOver })
+        is_listening(&socket).then_some(Self { socket, origin: Origin::HandedOver })
     }
 
     /// The next connection, without waiting if [`Listener::never_wait`] was called.
@@ -127,6 +125,12 @@ impl Listener {
     pub(crate) fn never_wait(&self) -> io::Result<()> {
         Ok(rustix::io::ioctl_fionbio(&self.socket, true)?)
     }
+}
+
+/// Whether it is a listening stream socket. A connection, which nearly every session under inetd has, shows it first.
+fn is_listening(socket: &impl AsFd) -> bool {
+    socket::getsockopt(socket, sockopt::AcceptConn) == Ok(true)
+        && socket::getsockopt(socket, sockopt::SockType) == Ok(SockType::Stream)
 }
 
 impl AsFd for Listener {
@@ -153,7 +157,10 @@ pub(crate) fn from_systemd() -> Vec<Listener> {
 /// The listening socket that inetd handed over as descriptor 0 (`wait`), if it is one.
 #[must_use]
 pub(crate) fn from_inetd() -> Option<Listener> {
-    Listener::handed_over(io::stdin().as_fd().try_clone_to_owned().ok()?)
+    // Not by `io::stdin()`, which makes a buffer.
+    let input = rustix::stdio::stdin();
+    let socket = is_listening(&input).then(|| input.try_clone_to_owned().ok());
+    Listener::handed_over(socket??)
 }
 
 /// An address to listen on.
