@@ -106,8 +106,9 @@ pub(crate) struct Status(String);
 /// has ended has one until its parent has waited for it.
 fn read_status(pid: Pid) -> Option<String> {
     let status = read_all(File::open(format!("/proc/{pid}/status")).ok()?).ok()?;
-    // Names of programs may be any bytes.
-    Some(String::from_utf8_lossy(&status).into_owned())
+    // Names of programs may be any bytes. To replace those that are no text takes ten times as long as to check them.
+    let text = String::from_utf8(status);
+    Some(text.unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
 }
 
 /// The kernel gives as much of the text as there is room for. So a piece that leaves room is the last one.

@@ -29,16 +29,16 @@ impl Stat {
     /// closing one.
     #[must_use]
     pub fn parse(text: &[u8]) -> Option<Self> {
-        let text = String::from_utf8_lossy(text);
-        let (before, rest) = text.rsplit_once(')')?;
-        let (_, name) = before.split_once('(')?;
+        let (before, rest) = text.split_at(text.iter().rposition(|byte| *byte == b')')?);
+        let name = before.splitn(2, |byte| *byte == b'(').nth(1)?;
+        let rest = std::str::from_utf8(rest.get(1..)?).ok()?;
         let mut fields = Vec::with_capacity(52);
         fields.extend(rest.split_ascii_whitespace());
         // The first field behind the name is number 3.
         let field = |at: usize| fields.get(at.checked_sub(3)?).copied();
         let numeric = |at: usize| field(at).and_then(number::<u64>);
         Some(Self {
-            name: name.to_owned(),
+            name: String::from_utf8_lossy(name).into_owned(),
             parent: field(4).and_then(number)?,
             start: numeric(22)?,
             state: field(3)?.bytes().next()?,
@@ -64,14 +64,14 @@ impl Stat {
     /// A zombie whose threads have all ended; one whose first thread alone has ended works on.
     #[must_use]
     pub fn has_ended(&self) -> bool {
-        is_end(self.state, self.threads)
+        is_end(self.state, || Some(self.threads))
     }
 }
 
 /// A process of which no thread is counted has either been waited for this moment, and the next look finds nobody, or
 /// another of its threads calls execve(2), takes over its number, and works on (`de_thread` in the kernel's fs/exec.c).
-fn is_end(state: u8, threads: u64) -> bool {
-    matches!(state, b'Z' | b'X' | b'x') && threads == 1
+fn is_end(state: u8, threads: impl FnOnce() -> Option<u64>) -> bool {
+    matches!(state, b'Z' | b'X' | b'x') && threads() == Some(1)
 }
 
 /// As [`Stat::has_ended`], by the content of `/proc/PID/status`.
@@ -79,9 +79,9 @@ fn is_end(state: u8, threads: u64) -> bool {
 pub fn has_ended_in(status: &str) -> bool {
     let field = |key: &str| status.lines().find_map(|line| line.strip_prefix(key)).map(str::trim);
     let state = field("State:").and_then(|state| state.bytes().next());
-    state
-        .zip(field("Threads:").and_then(number))
-        .is_some_and(|(state, threads)| is_end(state, threads))
+    // It stands far behind the state.
+    let threads = || field("Threads:").and_then(number);
+    state.is_some_and(|state| is_end(state, threads))
 }
 
 /// Digits and nothing else; the standard library would also take a plus.
