@@ -117,6 +117,32 @@ struct Options {
     log_facility: Facility,
 }
 
+/// What holds where no option is given, as nearly always under inetd: then nothing is parsed, which takes as long as a
+/// third of all that a session without commands does.
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            lock_dir: None,
+            search_dir: Vec::new(),
+            os: None,
+            state_dir: PathBuf::from(STATE_DIR),
+            idle_timeout: IDLE_TIMEOUT.as_secs(),
+            listen: Vec::new(),
+            max_connections: CONNECTIONS,
+            max_per_user: CONNECTIONS_PER_USER,
+            banner_version: Version::original(),
+            trust_pid: false,
+            anyone: false,
+            watch_opens: false,
+            exclusive: false,
+            exclusive_except: Vec::new(),
+            force_group: None,
+            log_level: Severity::Info,
+            log_facility: Facility::Daemon,
+        }
+    }
+}
+
 /// The program's options, for completions and for checks of the manual.
 #[must_use]
 pub fn command() -> clap::Command {
@@ -129,7 +155,12 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     // A client whose lock cannot be written gets an answer; the session does not end by a signal.
     let _ = pidlockfile::catch_file_size_signal();
     pidlockfile::without_children();
-    match Options::try_parse_from(arguments) {
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    let options = match arguments.len() {
+        0 | 1 => Ok(Options::default()),
+        _ => Options::try_parse_from(arguments),
+    };
+    match options {
         Ok(options) => options.serve(descriptors),
         Err(error) if descriptors.lead_to_a_client() => {
             Log::new(Facility::Daemon, Severity::Error)
@@ -291,6 +322,13 @@ fn group_in(groups: &str, name: &str) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// `--help` and the manual say what clap gives.
+    #[test]
+    fn without_options_everything_is_as_if_nothing_were_parsed() {
+        let parsed = Options::try_parse_from(["lfpd"]).unwrap();
+        assert_eq!(format!("{parsed:?}"), format!("{:?}", Options::default()));
+    }
 
     #[test]
     fn groups_are_found_by_name() {
