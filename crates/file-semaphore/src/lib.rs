@@ -64,7 +64,6 @@ struct Readme;
 #[cfg(feature = "cli")]
 #[doc(hidden)]
 pub mod cli;
-mod config;
 mod error;
 #[cfg(feature = "async")]
 mod future;
@@ -74,7 +73,6 @@ mod semaphore;
 mod stale;
 mod sys;
 
-pub use config::{Config, Slots};
 pub use error::{Error, PathProblem};
 #[cfg(feature = "async")]
 pub use future::Acquiring;
@@ -82,5 +80,5 @@ pub use pidlockfile::process::{ClockShift, Start};
 pub use pidlockfile::{Durability, Pid};
 pub use record::{Holder, LockInfo, ParseError, Tag};
 pub use semaphore::cleaning::{Listed, Swept, clean_all, list};
-pub use semaphore::{Cancel, Guard, Releaser, Request, Semaphore, SlotStatus};
+pub use semaphore::{Cancel, Config, Guard, Releaser, Request, Semaphore, SlotStatus, Slots};
 pub use stale::{HeldStatus, Here, Liveness, StalePolicy, StaleRule};

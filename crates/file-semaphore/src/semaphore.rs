@@ -1,6 +1,6 @@
-//! A semaphore: what its users may ask of it, and a request for it, which has settings for one call: the tag, the timeout,
-//! what ends the wait, and whether the semaphore is shared. Several are taken all or none, always in the same order, so
-//! that two callers never wait for each other. The files, the guard, the wait and the readers are elsewhere.
+//! A semaphore: its settings, what its users may ask of it, and a request for it, which has settings for one call: the tag,
+//! the timeout, what ends the wait, and whether the semaphore is shared. Several are taken all or none, always in the same
+//! order, so that two callers never wait for each other. The files, the guard, the wait and the readers are elsewhere.
 
 pub(crate) mod cleaning;
 pub(crate) mod files;
@@ -12,13 +12,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::config::Config;
+use pidlockfile::Durability;
+
 use crate::error::{Error, PathProblem};
+use crate::limits::{LONGEST_TAG, MODE, MOST_SLOTS, RETRY_INTERVAL, STALE_TIMEOUT};
 use crate::record::{Holder, LockInfo};
 use crate::semaphore::cleaning::{Swept, sweep};
 use crate::semaphore::files::{Claimant, Files};
 use crate::semaphore::readers::Readers;
-use crate::stale::HeldStatus;
+use crate::stale::{HeldStatus, StalePolicy, StaleRule};
 use crate::sys::Alarm;
 
 pub(crate) use files::Free;
@@ -56,6 +58,84 @@ pub(crate) use waiting::{Patience, Sharing, Waiting};
 #[derive(Clone, Debug)]
 pub struct Semaphore {
     pub(crate) files: Arc<Files>,
+}
+
+/// How a semaphore behaves. Begin with [`Config::default`], and change some of it.
+///
+/// ```
+/// use std::time::Duration;
+/// use file_semaphore::{Config, StaleRule};
+///
+/// let mut config = Config::default();
+/// config.acquire_timeout = Some(Duration::from_secs(10));
+/// config.stale_rule = StaleRule::Age;
+/// assert_eq!(config.stale_timeout, Some(Duration::from_secs(3600)));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Config {
+    /// What counts as old; `None` means that no lock is ever stale. One hour.
+    pub stale_timeout: Option<Duration>,
+    /// When a lock is stale. [`StaleRule::Dead`].
+    pub stale_rule: StaleRule,
+    /// How long [`Semaphore::acquire`] waits; `None` is for ever.
+    pub acquire_timeout: Option<Duration>,
+    /// The pause between two checks of a waiter to which nothing was reported. 100 ms.
+    pub retry_interval: Duration,
+    /// Tags are cut to so many characters, at most 10,000, which is also the default.
+    pub longest_tag: usize,
+    /// The permission bits of the lock file, whatever the umask; of 0666 ([`MODE_BITS`](crate::limits::MODE_BITS)).
+    /// 0644.
+    pub mode: u32,
+    /// How many may hold it at once. One.
+    pub slots: Slots,
+    /// Whether a lock is written to the disk before it counts. [`Durability::Disk`].
+    pub durability: Durability,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            stale_timeout: Some(STALE_TIMEOUT),
+            stale_rule: StaleRule::Dead,
+            acquire_timeout: None,
+            retry_interval: RETRY_INTERVAL,
+            longest_tag: LONGEST_TAG,
+            mode: MODE,
+            slots: Slots::ONE,
+            durability: Durability::Disk,
+        }
+    }
+}
+
+impl Config {
+    pub(crate) fn stale_policy(&self) -> StalePolicy {
+        StalePolicy { rule: self.stale_rule, timeout: self.stale_timeout }
+    }
+}
+
+/// How many may hold a semaphore at once: 1 to [`MOST_SLOTS`].
+///
+/// All users of a semaphore must agree on it: with one, the lock is the file itself; with more,
+/// the files `PATH.1`, `PATH.2` and so on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Slots(u32);
+
+impl Slots {
+    /// A plain lock.
+    pub const ONE: Self = Self(1);
+
+    /// Checks a number of slots.
+    #[must_use]
+    pub fn new(count: u32) -> Option<Self> {
+        (1..=MOST_SLOTS).contains(&count).then_some(Self(count))
+    }
+
+    /// The number.
+    #[must_use]
+    pub fn count(self) -> u32 {
+        self.0
+    }
 }
 
 /// What a semaphore is taken for, and how.
@@ -201,9 +281,9 @@ impl Semaphore {
         acquire_many(semaphores, wish, &mut |semaphore| semaphore.files.own_holder())
     }
 
-    /// Releases a slot that is recorded for the releaser (the first such slot), even if another
-    /// process took it in its name; where there is none, its share of a semaphore that it shares. For
-    /// [`Releaser::Anyone`] everybody's share, where nobody has it alone.
+    /// Releases the first slot that is recorded for the releaser, even if another process took it in the releaser's name.
+    /// If there is no such slot, and the releaser shares the semaphore, this releases its share;
+    /// [`Releaser::Anyone`] releases the shares of all.
     ///
     /// # Errors
     /// [`Error::NotLocked`]; [`Error::NotHolder`] with a holder; [`Error::Parse`] when a file
@@ -228,7 +308,7 @@ impl Semaphore {
         self.or_shared(self.files.renew(releaser), |files| files.renew(releaser))
     }
 
-    /// What is not the releaser's alone may be shared by it.
+    /// If the releaser does not hold it alone, it may share it: then the action is for its share.
     fn or_shared<T>(
         &self,
         alone: Result<T, Error>,

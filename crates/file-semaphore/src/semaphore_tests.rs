@@ -21,7 +21,7 @@ fn scratch() -> (tempfile::TempDir, PathBuf) {
 }
 
 fn quick(config: Config) -> Config {
-    Config { durability: pidlockfile::Durability::Memory, ..config }
+    Config { durability: Durability::Memory, ..config }
 }
 
 fn open(path: &Path) -> Semaphore {
@@ -510,4 +510,22 @@ fn a_ticket_is_swept_when_nobody_holds_it_however_alive_its_maker_is() {
     assert!(scratch.path().join(ticket("c3")).exists());
     drop(held);
     assert_eq!(semaphore.clean().unwrap().temporaries, 1);
+}
+
+#[rstest]
+#[case::none(0, false)]
+#[case::one(1, true)]
+#[case::at_the_limit(MOST_SLOTS, true)]
+#[case::one_over(MOST_SLOTS + 1, false)]
+fn a_semaphore_has_so_many_slots(#[case] count: u32, #[case] good: bool) {
+    assert_eq!(Slots::new(count).map(Slots::count), good.then_some(count));
+}
+
+#[test]
+fn the_defaults_are_those_of_the_documents() {
+    let config = Config::default();
+    assert_eq!(config.stale_timeout, Some(Duration::from_secs(3600)));
+    assert_eq!(config.retry_interval, Duration::from_millis(100));
+    assert_eq!(config.acquire_timeout, None);
+    assert_eq!((config.longest_tag, config.mode, config.slots), (10_000, 0o644, Slots::ONE));
 }

@@ -15,23 +15,23 @@ use crate::record::{Fragment, Holder, LockInfo, ParseError};
 
 /// By which rule a lock counts as stale.
 ///
-/// Under none of them is a lock ever stale when the timeout is "never".
+/// Without a timeout ("never"), no lock is ever stale, whatever the rule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum StaleRule {
-    /// The holder is surely dead: at once. If only its number is known: gone, and older than the
-    /// timeout.
+    /// A lock whose holder is surely dead is stale at once. If only the holder's number is known, the lock is stale if no
+    /// process has that number, and the lock is older than the timeout.
     #[default]
     Dead,
-    /// As above, and at once what a holder took under this machine's host name in another pid
-    /// namespace that cannot be looked into from here ([`Liveness::Namesake`]). For containers of
-    /// which only one at a time bears the name: the one that was killed and started anew.
+    /// As [`StaleRule::Dead`]. A lock that was taken under this machine's host name in another pid namespace, whose
+    /// processes cannot be seen from here ([`Liveness::Namesake`]), is stale at once, too. For containers of which only
+    /// one at a time has the name: the one that was killed and started anew.
     Host,
-    /// As [`StaleRule::Dead`], and whatever is older than the timeout, even if its holder lives (the original
-    /// Rust tool).
+    /// As [`StaleRule::Dead`]. A lock that is older than the timeout is stale, too, even if its holder lives (the
+    /// original Rust tool).
     Age,
-    /// Gone, and older than the timeout as well, however sure its death is (the original
-    /// TypeScript tool).
+    /// A lock is stale if its holder is dead, or no process has its number, and the lock is older than the timeout (the
+    /// original TypeScript tool).
     DeadAndOld,
 }
 
@@ -69,7 +69,7 @@ pub enum Liveness {
     /// Only its number is known, and no process has it here.
     NumberFree,
     /// It belongs to another pid namespace of this machine, under this host name: a container of
-    /// the same name, which cannot be looked into from here.
+    /// the same name, whose processes cannot be seen from here.
     Namesake,
     /// It belongs to another machine, or to a container of another name: nothing is known from
     /// here.

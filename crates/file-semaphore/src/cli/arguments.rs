@@ -10,10 +10,9 @@ use pidlockfile::Pid;
 pub(crate) use wrapcmd::Form;
 use wrapcmd::usage::seconds;
 
-use crate::config::{Config, Slots};
 use crate::limits::{MODE, MODE_BITS, MOST_SLOTS, STALE_TIMEOUT};
 use crate::record::integer;
-use crate::semaphore::Sharing;
+use crate::semaphore::{Config, Sharing, Slots};
 use crate::stale::StaleRule;
 
 /// File-based semaphores: at most one holder, or at most N, across programs and scripts.

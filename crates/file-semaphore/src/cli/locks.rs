@@ -72,7 +72,7 @@ pub(super) fn renewal(stale_timeout: Option<Duration>) -> Duration {
 }
 
 /// For `--verbose`: how long it took, and what is run now.
-pub(super) fn tell_held(words: &Run, begin: Instant, command: &[OsString]) {
+pub(super) fn report_held(words: &Run, begin: Instant, command: &[OsString]) {
     if words.verbose {
         let seconds = begin.elapsed().as_secs_f64();
         warn(&words.lock.path, &format!("held after {seconds:.6} s"));

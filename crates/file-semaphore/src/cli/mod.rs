@@ -35,10 +35,11 @@ use unix as platform;
 #[cfg(windows)]
 use windows as platform;
 
-use crate::config::{Config, Slots};
 use crate::error::Error;
 use crate::record::{Holder, LockInfo};
-use crate::semaphore::{Free, Guard, Patience, Releaser, Semaphore, SlotStatus, Waiting, Wish};
+use crate::semaphore::{
+    Config, Free, Guard, Patience, Releaser, Semaphore, SlotStatus, Slots, Waiting, Wish,
+};
 use crate::stale::Here;
 use crate::sys::Alarm as _;
 

@@ -379,7 +379,7 @@ impl Error {
     }
 }
 
-/// Whether two paths are one, but for a `.` in them.
+/// Whether two paths are equal, apart from `.` in them.
 pub(crate) fn is_same(one: &Path, other: &Path) -> bool {
     let parts = |path: &Path| -> Vec<OsString> {
         let parts = path.components().filter(|part| *part != Component::CurDir);

@@ -13,10 +13,9 @@ use wrapcmd::{Form, Value, print};
 
 use super::outcome::{Members, complain, exit, info_members, lines, printable, written};
 use super::{platform, take_for};
-use crate::config::Config;
 use crate::error::{Error, InTheWay};
 use crate::record::{Holder, LockInfo, integer};
-use crate::semaphore::{Guard, Patience, Releaser, Semaphore, Sharing, SlotStatus, Wish};
+use crate::semaphore::{Config, Guard, Patience, Releaser, Semaphore, Sharing, SlotStatus, Wish};
 use crate::stale::StaleRule;
 
 const USAGE: &str = "\

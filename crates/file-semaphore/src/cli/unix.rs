@@ -16,7 +16,7 @@ use wrapcmd::exit::End;
 use wrapcmd::{Background, Running, Signals, Standby, StartError};
 
 use super::arguments::{Form, Run};
-use super::locks::{Kept, not_started, open, renewal, take, tell_held};
+use super::locks::{Kept, not_started, open, renewal, report_held, take};
 use super::outcome::exit;
 use crate::error::Error;
 use crate::record::Holder;
@@ -34,9 +34,7 @@ pub(crate) fn in_background(run: &Run, form: Form, words: &[OsString]) -> Result
     }
     let signals = catch_signals()?;
     let background = Background::start("sema", words, &signals).map_err(cannot_start)?;
-    let ended = background.outcome(&signals);
-    let ended = ended.map_err(|_| Error::Process { message: "cannot wait for the command" })?;
-    Ok(ended.unwrap_or(End::Code(exit::DONE)))
+    Ok(ended(background.outcome(&signals))?.unwrap_or(End::Code(exit::DONE)))
 }
 
 /// Takes the locks and runs the command. Returns how it ended.
@@ -79,7 +77,7 @@ pub(crate) fn run(words: &Run, form: Form, began: Option<Began>) -> Result<End, 
         guards.into_iter().try_for_each(Guard::release)?;
         return Err(Error::Process { message: "the process that waited for it has ended" });
     }
-    tell_held(words, begin, &command);
+    report_held(words, begin, &command);
     for guard in &guards {
         guard.shield();
     }
@@ -153,17 +151,16 @@ fn claim(
 fn cannot_start(error: io::Error) -> Error {
     match wrapcmd::restart_lacks(&error) {
         Some(message) => Error::Process { message },
-        None => system_error(Errno::try_from(error).unwrap_or(Errno::UnknownErrno)),
+        None => system_error(error),
     }
 }
 
-fn ended(end: io::Result<End>) -> Result<End, Error> {
+fn ended<T>(end: io::Result<T>) -> Result<T, Error> {
     end.map_err(|_| Error::Process { message: "cannot wait for the command" })
 }
 
 pub(super) fn catch_signals() -> Result<Signals, Error> {
-    Signals::catch()
-        .map_err(|error| system_error(Errno::try_from(error).unwrap_or(Errno::UnknownErrno)))
+    Signals::catch().map_err(system_error)
 }
 
 /// A signal ends a wait, and so does the end of the process that stands by.
@@ -178,7 +175,8 @@ impl Alarm for Signals {
 }
 
 /// An error of the few system calls that concern no file.
-pub(super) fn system_error(errno: Errno) -> Error {
+fn system_error(error: io::Error) -> Error {
+    let errno = Errno::try_from(error).unwrap_or(Errno::UnknownErrno);
     Error::Process { message: errno.desc() }
 }
 

@@ -13,7 +13,7 @@ use wrapcmd::StartError;
 use wrapcmd::exit::End;
 
 use super::arguments::{Form, Run};
-use super::locks::{Kept, not_started, open, renewal, take, tell_held};
+use super::locks::{Kept, not_started, open, renewal, report_held, take};
 use crate::error::Error;
 use crate::semaphore::{Guard, Semaphore};
 use crate::sys::Alarm;
@@ -40,7 +40,7 @@ pub(crate) fn run(words: &Run, form: Form, _began: Option<Began>) -> Result<End,
     let [program, arguments @ ..] = line.as_slice() else {
         return Err(Error::NoHolder { pid: 0 });
     };
-    tell_held(words, begin, &line);
+    report_held(words, begin, &line);
     let slot = guards.first().map_or(1, Guard::slot);
     let mut command = std::process::Command::new(program);
     command.args(arguments).env("SEMA_SLOT", slot.to_string());

@@ -7,11 +7,11 @@ use std::time::{Duration, SystemTime};
 use pidlockfile::process::lives;
 use pidlockfile::{Age, Attempt, Directory, Found, Name, Obstacle, Pid};
 
-use crate::config::{Config, Slots};
 use crate::error::Error;
 use crate::limits::LONGEST_FILE;
 use crate::record::{LockInfo, QUEUE, READERS, lock_before, maker, temporary_of};
 use crate::semaphore::files::Files;
+use crate::semaphore::{Config, Slots};
 use crate::stale::{HeldStatus, Judge, Liveness};
 use crate::sys::number;
 

@@ -4,10 +4,10 @@
 //!
 //! [`resolve`] says which paths are refused, and to which file the links of a path lead.
 
-use crate::config::Config;
 use crate::error::{Error, InTheWay, PathProblem};
 use crate::limits::{LONGEST_FILE, LONGEST_NAME, MODE_BITS, MOST_LINKS, MOST_READINGS};
 use crate::record::{Holder, LockInfo, Tag, beside};
+use crate::semaphore::Config;
 use crate::stale::{HeldStatus, Judge};
 use crate::sys::{Line, may_follow_link, now_seconds, number};
 use pidlockfile::{
@@ -108,7 +108,7 @@ impl Files {
         Line { directory: &self.directory, lock: &self.place.name, mode: self.config.mode }
     }
 
-    /// Errors of a file in the directory name it whole.
+    /// Completes the path in an error about a file of the directory.
     pub(crate) fn located<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
         result.map_err(|error| error.within(&self.place.directory))
     }
