@@ -19,12 +19,11 @@ pub(super) enum Failure {
     TimedOut(Option<String>),
     /// There is nothing that could be taken away; this says what is missing.
     Nothing(&'static str),
-    /// The lease was lost while the command ran.
-    /// Of this key, if there are several.
+    /// The lease was lost while the command ran: that of this key, if there are several.
     Lost(Option<Key>, Loss),
     /// The lease was lost, and these processes could not be ended.
     RunsOn(Survivors),
-    /// A plan or argument that cannot be.
+    /// An argument that cannot be used.
     Usage(String),
     /// The key has another number of slots than `--one-of` has items.
     OtherLimit(usize),
@@ -228,7 +227,7 @@ pub(super) fn print_all(bytes: &[u8]) -> Result<(), Failure> {
     written.map_err(|error| Failure::System("standard output", error))
 }
 
-/// Says on standard error what is not the end of it.
+/// Reports on standard error something that does not end the command.
 pub(super) fn mention(text: &str, form: Form) {
     if form == Form::Text {
         let _ = writeln!(io::stderr(), "dflock: {text}");

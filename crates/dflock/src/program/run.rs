@@ -5,7 +5,7 @@
 
 use super::args::Run;
 use super::outcome::{Failure, complain, complain_beside_command};
-use super::sys::{Attended, Tie, bytes};
+use super::sys::{Attended, KillOnParentDeath, bytes};
 use super::wanted::{KeysWanted, Outcome};
 use crate::terms::seconds;
 use crate::{Client, ClientError, Lease, Leases, Refusal};
@@ -249,11 +249,11 @@ pub(super) fn become_command() -> Option<u8> {
     let first = arguments.next()?;
     let (_, form) = ROLES.into_iter().find(|(word, _)| first == *word)?;
     let parent = arguments.next().and_then(|pid| pid.to_str()?.parse().ok());
-    let Some(tie) = parent.and_then(Tie::to_parent) else { return Some(ORPHANED) };
+    let Some(bound) = parent.and_then(KillOnParentDeath::of) else { return Some(ORPHANED) };
     let name = arguments.next()?;
     let mut command = Command::new(&name);
     command.args(arguments);
-    let error = match tie.run(command) {
+    let error = match bound.run(command) {
         Ok(code) => return Some(code),
         Err(error) => error,
     };

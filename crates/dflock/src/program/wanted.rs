@@ -118,7 +118,7 @@ impl<'a> KeysWanted<'a> {
         }
     }
 
-    /// Busy or timed out: not getting it without and after waiting. With the holder, if the server knows its name.
+    /// Busy if nobody was to wait, otherwise timed out. With the holder, if the server knows its name.
     async fn not_granted(&self) -> Failure {
         let is_read = self.names_holders || self.form == Form::Json;
         let asked = self.asked.borrow().clone().filter(|_| is_read);

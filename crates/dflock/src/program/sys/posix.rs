@@ -215,29 +215,29 @@ impl Child {
     }
 }
 
-/// That this process ends with the one that started it, where the system can do that.
-pub(in crate::program) struct Tie(());
+/// The kernel kills this process when the one that started it ends, where the system can do that.
+pub(in crate::program) struct KillOnParentDeath(());
 
-impl Tie {
-    /// Nothing when that one has ended already.
-    pub(in crate::program) fn to_parent(parent: u32) -> Option<Self> {
-        let is_tied = die_with_parent().is_ok();
-        (is_tied && u32::try_from(getppid().as_raw()) == Ok(parent)).then_some(Self(()))
+impl KillOnParentDeath {
+    /// `None` if that one has ended already.
+    pub(in crate::program) fn of(parent: u32) -> Option<Self> {
+        let is_set = die_with_parent().is_ok();
+        (is_set && u32::try_from(getppid().as_raw()) == Ok(parent)).then_some(Self(()))
     }
 
-    /// Becomes the command; comes back with the reason when it cannot.
+    /// Becomes the command; returns only with the reason why it cannot.
     pub(in crate::program) fn run(self, mut command: Command) -> io::Result<u8> {
         Err(command.exec())
     }
 }
 
-/// Has the kernel kill this process when the thread that started it ends (prctl(2)).
+/// Asks the kernel to kill this process when the thread that started it ends (prctl(2)).
 #[cfg(target_os = "linux")]
 fn die_with_parent() -> io::Result<()> {
     Ok(nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?)
 }
 
-/// Has the kernel kill this process when its parent ends (procctl(2), `PROC_PDEATHSIG_CTL`). Type-checked, never run so
+/// Asks the kernel to kill this process when its parent ends (procctl(2), `PROC_PDEATHSIG_CTL`). Type-checked, never run so
 /// far.
 #[cfg(target_os = "freebsd")]
 fn die_with_parent() -> io::Result<()> {

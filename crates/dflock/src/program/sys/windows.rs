@@ -243,7 +243,7 @@ fn add_started(family: &mut Vec<Member>) {
 }
 
 /// The process that started this one, by a handle that shows its end.
-pub(in crate::program) struct Tie(Member);
+pub(in crate::program) struct KillOnParentDeath(Member);
 
 /// What the step waits for.
 enum News {
@@ -253,9 +253,9 @@ enum News {
     Orphaned,
 }
 
-impl Tie {
-    /// Nothing when that one has ended already: its number may belong to a later process.
-    pub(in crate::program) fn to_parent(parent: u32) -> Option<Self> {
+impl KillOnParentDeath {
+    /// `None` if that one has ended already: its number may belong to a later process.
+    pub(in crate::program) fn of(parent: u32) -> Option<Self> {
         let parent = Member::of(parent, co::PROCESS::SYNCHRONIZE)?;
         let own = Member::of(process::id(), co::PROCESS::SYNCHRONIZE)?;
         let lives = !parent.has_ended_within(Some(0));
