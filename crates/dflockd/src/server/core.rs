@@ -2,6 +2,7 @@
 //! lock that no thread holds across a system call.
 
 mod connections;
+mod lists;
 mod recording;
 mod sessions;
 mod shared;
@@ -18,10 +19,10 @@ use leases::{
     AutoRelease, ConnId, Effect, Engine, Key, Label, Moment, Party, Refusal, Request, Seconds,
     Sight, Token, Verdict,
 };
+pub(crate) use lists::{Roster, Wanted};
 use recording::Recording;
 pub(crate) use sessions::SessionId;
 use sessions::Sessions;
-pub(super) use shared::PLACES_PER_TURN;
 pub(crate) use shared::{Numbers, PARTIES_PER_TURN, Shared};
 use std::hash::RandomState;
 use std::net::IpAddr;

@@ -28,7 +28,6 @@ mod key_json;
 mod link;
 mod listener;
 mod mint;
-mod roster;
 mod settings;
 mod state;
 mod transport;
@@ -37,7 +36,9 @@ mod visit;
 
 #[cfg(feature = "http")]
 pub(crate) use self::core::PARTIES_PER_TURN;
-pub(crate) use self::core::{Full, Numbers, Population, Readiness, SessionId, Shared, Tallies};
+pub(crate) use self::core::{
+    Full, Numbers, Population, Readiness, Roster, SessionId, Shared, Tallies, Wanted,
+};
 pub(crate) use access::{Access, AuthToken};
 #[cfg(feature = "http")]
 pub(crate) use connection::LONGEST_WATCH;
@@ -50,7 +51,6 @@ use link::standby::{follow, release_unknown};
 #[cfg(feature = "etcd")]
 pub(crate) use link::{Link, Place, open_http};
 pub(crate) use listener::{Listener, address};
-pub(crate) use roster::{Roster, Wanted};
 pub(crate) use settings::{HttpSettings, Settings};
 use state::DiskJournal;
 pub(crate) use state::{StateDir, Synced};

@@ -1,15 +1,13 @@
 //! What all tasks of a server share: the core, the clock, the secrets, the shutdown, and the pace of long lists. Signals
 //! and HTTP use it to control a running server.
 
-use super::{Core, Readiness, Tallies, view};
+use super::{Core, Readiness, Tallies};
 use crate::server::access::Access;
-use crate::server::key_json::KeyReport;
 #[cfg(feature = "etcd")]
 use crate::server::link::Standby;
 use crate::server::settings::Settings;
 use crate::server::transport::{Peer, Tls};
 use leases::journal::Failed;
-use leases::wire::{StatsCursor, push_stats};
 use leases::{
     AutoRelease, Census, ConnId, Counters, Forced, Key, Moment, Progress, Request, Sight, Token,
 };
@@ -21,16 +19,9 @@ use tokio::sync::{Mutex as Turns, Notify, watch};
 use tokio::task::yield_now;
 use tokio::time::sleep_until;
 
-/// The number of bytes of a `stats` body that are made in one turn.
-const STATS_PIECE_BYTES: usize = 16 * 1024;
-/// The number of places of the table that are read in one turn, which takes some 10 to 50 microseconds.
-pub(in crate::server) const PLACES_PER_TURN: u32 = 512;
 /// The number of holders and waiters that are shown, or of holders that lose their holds, in one turn, which takes some 50
 /// to 100 microseconds.
 pub(crate) const PARTIES_PER_TURN: usize = 64;
-/// The most holders, and the most waiters, that are shown of one key to those who ask for it alone.
-const MOST_PARTIES: usize = 1000;
-
 /// See the module.
 pub(crate) struct Shared {
     pub(crate) settings: Settings,
@@ -317,37 +308,6 @@ impl Shared {
     pub(crate) fn sight(&self, key: Key<'_>) -> Option<Sight> {
         let (now, core) = (self.now(), self.core());
         core.engine.sight(now, key)
-    }
-
-    /// A key, in use or not, to be shown with at most [`MOST_PARTIES`] holders and as many waiters.
-    pub(crate) fn whole_key_report(&self, key: Key<'_>) -> KeyReport {
-        self.key_report(key, MOST_PARTIES).unwrap_or_else(|| KeyReport::idle(key))
-    }
-
-    /// A key in use, to be shown with at most so many holders and so many waiters.
-    pub(crate) fn key_report(&self, key: Key<'_>, most: usize) -> Option<KeyReport> {
-        let (now, core) = (self.now(), self.core());
-        view(&core, now, key, 0..0, 0..0).map(|(view, _)| KeyReport::new(view, most))
-    }
-
-    /// Appends the next piece of a key's object, with at most `room` holders and waiters, which are subtracted from it.
-    pub(crate) fn key_piece(
-        &self,
-        report: &mut KeyReport,
-        room: &mut usize,
-        out: &mut String,
-    ) -> Progress {
-        let (now, core) = (self.now(), self.core());
-        report.push(out, room, |key, holders, waiting| view(&core, now, key, holders, waiting))
-    }
-
-    /// Appends the next piece of the `stats` body: JSON without `ok ` and newline, in pieces of about
-    /// [`STATS_PIECE_BYTES`], between which others are to be served.
-    pub(crate) fn stats_piece(&self, cursor: &mut StatsCursor, out: &mut String) -> Progress {
-        let (now, core) = (self.now(), self.core());
-        push_stats(out, STATS_PIECE_BYTES, cursor, core.connections.len(), |place, note| {
-            core.engine.look_over(now, place, PLACES_PER_TURN, note)
-        })
     }
 }
 

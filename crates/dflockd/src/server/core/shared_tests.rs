@@ -2,6 +2,8 @@
 //! measured by `benches/crowd.rs`.
 
 use super::*;
+use crate::server::key_json::KeyReport;
+use leases::wire::StatsCursor;
 use leases::{Answer, Claim, Keys, Limit, Seconds, Verdict};
 use rstest::rstest;
 use std::sync::atomic::{AtomicUsize, Ordering};

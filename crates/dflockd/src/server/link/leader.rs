@@ -1,10 +1,12 @@
-//! The leader's side: accepts the streams of a standby, and serves each like a connection of its own.
+//! The leader's side: accepts the link of a standby that shows the right secret, and serves each of its streams like a
+//! connection of its own.
 
 use super::stream::{LinkStream, StandbyFacts};
 use super::{
-    ADDRESS, CLIENT, DRAINING, HANDSHAKE, HTTP, KEY, RELEASE, SILENCE_OF_STANDBY, TOKEN, configure,
-    from_hex, watch_for_silence,
+    ADDRESS, CLIENT, COMMAND, DRAINING, HANDSHAKE, HTTP, KEY, LEADER_SHOWS, RELEASE,
+    SILENCE_OF_STANDBY, STANDBY_SHOWS, Standby, TOKEN, configure, proof, watch_for_silence,
 };
+use crate::server::access::AuthToken;
 use crate::server::core::Shared;
 use crate::server::listener;
 use crate::server::transport::{Peer, Transport};
@@ -13,17 +15,60 @@ use h2::{RecvStream, SendStream};
 use hyper::body::Bytes;
 use hyper::http::request::Parts;
 use hyper::http::{Request, Response, StatusCode};
+use leases::wire::{LineCaps, Scan, scan};
 use leases::{AutoRelease, Key, Token};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::mpsc::unbounded_channel;
 use tokio::time::timeout;
 
 /// How long the last answers of a term may take on their way.
 const LAST_ANSWERS: Duration = Duration::from_secs(2);
+
+impl Standby {
+    /// Whether a standby has shown the right secret, and what is shown to it: the proof of this side, the address of
+    /// the standby as seen here, and the address here that it has reached.
+    pub(in crate::server) fn greet(&self, transport: &Transport, shown: &[u8]) -> Option<String> {
+        let secret = &self.secret;
+        let wanted = proof(secret, transport.export(STANDBY_SHOWS, secret)?);
+        let is_right = AuthToken::new(wanted.as_bytes())?.matches(shown);
+        let shown = proof(secret, transport.export(LEADER_SHOWS, secret)?);
+        let [from, to] = transport.ends()?;
+        (is_right && self.leads()).then(|| format!("{shown} {from} {to}"))
+    }
+
+    /// The connection of a standby, which no client may have any more, and what is shown to it.
+    pub(in crate::server) async fn admit(
+        &self,
+        secured: impl Future<Output = Option<Transport>>,
+    ) -> Option<(Transport, String)> {
+        let _seat = self.greetings.try_acquire().ok()?;
+        let greeting = async {
+            let (mut transport, mut frame) = (secured.await?, Vec::new());
+            loop {
+                match scan(&frame, LineCaps::Usual) {
+                    Scan::Partial { .. } => {}
+                    Scan::Frame { lines: [COMMAND, shown, _], .. } => {
+                        let shown = self.greet(&transport, shown)?;
+                        return Some((transport, shown));
+                    }
+                    Scan::Frame { .. } | Scan::TooLong { .. } => return None,
+                }
+                transport.read_buf(&mut frame).await.ok().filter(|count| *count > 0)?;
+            }
+        };
+        timeout(HANDSHAKE, greeting).await.ok()?
+    }
+
+    /// Hands the connection of a standby over as a link.
+    pub(in crate::server) fn welcome(&self, link: (Transport, String), peer: Peer) {
+        // When the server ends, no task takes it any more.
+        let _ = self.standbys.get().map(|standbys| standbys.send((link, peer)));
+    }
+}
 
 /// Serves standbys for as long as the server runs.
 pub(in crate::server) async fn serve_standbys(shared: Arc<Shared>) {
@@ -142,4 +187,9 @@ fn release(shared: &Arc<Shared>, head: &Parts, mut respond: SendResponse<Bytes>)
         };
         answer(&mut respond, status);
     });
+}
+
+fn from_hex(digits: &str) -> Option<Vec<u8>> {
+    let pair = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
+    digits.as_bytes().chunks(2).map(pair).collect()
 }

@@ -26,20 +26,17 @@ pub(super) mod leader;
 pub(super) mod standby;
 pub(super) mod stream;
 
-use crate::server::access::AuthToken;
 use crate::server::transport::{Peer, Transport};
 use h2::SendStream;
 use h2::client::{ResponseFuture, SendRequest};
 use hyper::body::Bytes;
 use hyper::http::Request;
-use leases::wire::{LineCaps, Scan, scan};
 use leases_etcd::{EtcdNumbers, Observer, random};
 use std::pin::pin;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use stream::LinkStream;
-use tokio::io::AsyncReadExt;
 use tokio::sync::{Notify, Semaphore, mpsc, watch};
 use tokio::time::{sleep, timeout};
 
@@ -100,11 +97,6 @@ fn proof(secret: &str, exported: Option<[u8; 32]>) -> String {
 
 fn to_hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn from_hex(digits: &str) -> Option<Vec<u8>> {
-    let pair = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
-    digits.as_bytes().chunks(2).map(pair).collect()
 }
 
 /// The labels of the exported keys of the two sides.
@@ -222,46 +214,6 @@ impl Standby {
     /// Whether something is under way that is to end before the process does.
     pub(in crate::server) fn is_busy(&self) -> bool {
         self.passed.now() + self.links.now() > 0
-    }
-
-    /// Whether a standby has shown the right secret, and what is shown to it: the proof of this side, the address of
-    /// the standby as seen here, and the address here that it has reached.
-    pub(in crate::server) fn greet(&self, transport: &Transport, shown: &[u8]) -> Option<String> {
-        let secret = &self.secret;
-        let wanted = proof(secret, transport.export(STANDBY_SHOWS, secret)?);
-        let is_right = AuthToken::new(wanted.as_bytes())?.matches(shown);
-        let shown = proof(secret, transport.export(LEADER_SHOWS, secret)?);
-        let [from, to] = transport.ends()?;
-        (is_right && self.leads()).then(|| format!("{shown} {from} {to}"))
-    }
-
-    /// The connection of a standby, which no client may have any more, and what is shown to it.
-    pub(in crate::server) async fn admit(
-        &self,
-        secured: impl Future<Output = Option<Transport>>,
-    ) -> Option<(Transport, String)> {
-        let _seat = self.greetings.try_acquire().ok()?;
-        let greeting = async {
-            let (mut transport, mut frame) = (secured.await?, Vec::new());
-            loop {
-                match scan(&frame, LineCaps::Usual) {
-                    Scan::Partial { .. } => {}
-                    Scan::Frame { lines: [COMMAND, shown, _], .. } => {
-                        let shown = self.greet(&transport, shown)?;
-                        return Some((transport, shown));
-                    }
-                    Scan::Frame { .. } | Scan::TooLong { .. } => return None,
-                }
-                transport.read_buf(&mut frame).await.ok().filter(|count| *count > 0)?;
-            }
-        };
-        timeout(HANDSHAKE, greeting).await.ok()?
-    }
-
-    /// Hands the connection of a standby over as a link.
-    pub(in crate::server) fn welcome(&self, link: (Transport, String), peer: Peer) {
-        // When the server ends, no task takes it any more.
-        let _ = self.standbys.get().map(|standbys| standbys.send((link, peer)));
     }
 
     /// This server leads from now on, or no longer.

@@ -1,14 +1,23 @@
-//! The roster for people: holders with times, and waiters. Reads the table in small steps, between which others are
-//! served, so no request of a lock client waits for it.
+//! What is read of many keys, or of all holders and waiters of one: the body of `stats`, the object of a key, and the roster
+//! for people. Reads the table in small steps, between which others are served, so no request of a lock client waits for it.
 
-use super::core::{PARTIES_PER_TURN, PLACES_PER_TURN, Shared};
+use super::shared::{PARTIES_PER_TURN, Shared};
+use super::view;
+use crate::server::key_json::KeyReport;
+use leases::wire::{StatsCursor, push_stats};
 use leases::{Cursor, Key, KeyLine, Progress};
 use memchr::memmem::Finder;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::ops::ControlFlow;
 
-/// The most keys that are shown in one step.
+/// The number of bytes of a `stats` body that are made in one turn.
+const STATS_PIECE_BYTES: usize = 16 * 1024;
+/// The number of places of the table that are read in one turn, which takes some 10 to 50 microseconds.
+const PLACES_PER_TURN: u32 = 512;
+/// The most holders, and the most waiters, that are shown of one key to those who ask for it alone.
+const MOST_PARTIES: usize = 1000;
+/// The most keys of the roster that are shown in one step.
 const VIEWS_PER_STEP: usize = 16;
 
 /// A request for the roster.
@@ -61,6 +70,37 @@ impl Picked {
 }
 
 impl Shared {
+    /// A key, in use or not, to be shown with at most [`MOST_PARTIES`] holders and as many waiters.
+    pub(crate) fn whole_key_report(&self, key: Key<'_>) -> KeyReport {
+        self.key_report(key, MOST_PARTIES).unwrap_or_else(|| KeyReport::idle(key))
+    }
+
+    /// A key in use, to be shown with at most so many holders and so many waiters.
+    pub(crate) fn key_report(&self, key: Key<'_>, most: usize) -> Option<KeyReport> {
+        let (now, core) = (self.now(), self.core());
+        view(&core, now, key, 0..0, 0..0).map(|(view, _)| KeyReport::new(view, most))
+    }
+
+    /// Appends the next piece of a key's object, with at most `room` holders and waiters, which are subtracted from it.
+    pub(crate) fn key_piece(
+        &self,
+        report: &mut KeyReport,
+        room: &mut usize,
+        out: &mut String,
+    ) -> Progress {
+        let (now, core) = (self.now(), self.core());
+        report.push(out, room, |key, holders, waiting| view(&core, now, key, holders, waiting))
+    }
+
+    /// Appends the next piece of the `stats` body: JSON without `ok ` and newline, in pieces of about
+    /// [`STATS_PIECE_BYTES`], between which others are to be served.
+    pub(crate) fn stats_piece(&self, cursor: &mut StatsCursor, out: &mut String) -> Progress {
+        let (now, core) = (self.now(), self.core());
+        push_stats(out, STATS_PIECE_BYTES, cursor, core.connections.len(), |place, note| {
+            core.engine.look_over(now, place, PLACES_PER_TURN, note)
+        })
+    }
+
     /// The roster.
     pub(crate) async fn roster(&self, wanted: &Wanted) -> Roster {
         let part = wanted.part.to_ascii_lowercase();
@@ -122,7 +162,6 @@ mod tests {
     use super::*;
     use crate::sample::take;
     use crate::server::Settings;
-    use leases::wire::StatsCursor;
     use std::future::poll_fn;
     use std::pin::pin;
 
