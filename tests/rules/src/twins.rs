@@ -41,8 +41,7 @@ const REGISTERED: [(&str, &[&str]); 6] = [
         "crates/leases",
         &[
             "Answer", "Claim", "Grant", "Hold", "Holder", "Record", "Refusal", "Request", "Scan",
-            // Who owns a hold: not renamed yet.
-            "Standing", "Waiter", "Watch",
+            "Waiter", "Watch",
         ],
     ),
     ("crates/lfp", &["Waiter"]),

@@ -1,7 +1,7 @@
 //! Holds: their begin, their leases, their connections, and their records; and the queues of the keys: who waits, and who
 //! gets a slot that becomes free. Pure.
 
-use super::rules::{Claim, Standing};
+use super::rules::{Claim, Ownership};
 use super::state::{Enqueued, Hold, Noted, Phase, State, Waiter, Want};
 use super::table::{Alarm, ConnAt, HolderId, KeyId, WaiterId};
 use super::terms::{Key, Moment, Seconds, Token, Ttl};
@@ -20,7 +20,7 @@ pub(super) fn grant(
     let token = state.mint.token();
     let owner = &mut state.conns[conn];
     let holder = Hold {
-        standing: Standing::of(conn),
+        ownership: Ownership::of(conn),
         serial: owner.serial,
         label: owner.label.clone(),
         ..Hold::new(key, token, want.ttl, state.now)
@@ -85,39 +85,39 @@ pub(super) fn find(state: &State, key: Key<'_>, token: Token) -> Option<HolderId
     (state.holders[id].token == token).then_some(id)
 }
 
-/// Gives the hold this standing.
-pub(super) fn stand(state: &mut State, id: HolderId, standing: Standing<ConnAt>) {
+/// Gives the hold this ownership.
+pub(super) fn set_ownership(state: &mut State, id: HolderId, ownership: Ownership<ConnAt>) {
     let holder = &mut state.holders[id];
-    let before = std::mem::replace(&mut holder.standing, standing);
+    let before = std::mem::replace(&mut holder.ownership, ownership);
     let fence = holder.token.fence();
-    if before.owner != standing.owner {
+    if before.owner != ownership.owner {
         if let Some(owner) = before.owner {
             state.conns[owner].owned.remove(fence, id);
             state.conns[owner].entries -= 1;
         }
-        if let Some(owner) = standing.owner {
+        if let Some(owner) = ownership.owner {
             state.conns[owner].owned.add(fence, id);
             state.conns[owner].entries += 1;
             holder.serial = state.conns[owner].serial;
         }
     }
-    if before.renewer != standing.renewer {
+    if before.renewer != ownership.renewer {
         if let Some(renewer) = before.renewer {
             state.conns[renewer].renewed.remove(fence, id);
         }
-        if let Some(renewer) = standing.renewer {
+        if let Some(renewer) = ownership.renewer {
             state.conns[renewer].renewed.add(fence, id);
         }
     }
-    if before.grace != standing.grace {
-        holder.lapses = standing.lapses(state.now);
+    if before.grace != ownership.grace {
+        holder.lapses = ownership.lapses(state.now);
         rearm(state, id);
     }
 }
 
 /// Takes a hold out of all tables; the queue of its key is to be served then.
 pub(super) fn remove(state: &mut State, id: HolderId) -> KeyId {
-    stand(state, id, Standing::NOBODYS);
+    set_ownership(state, id, Ownership::UNOWNED);
     let Hold { key, token, announced, slot, .. } = state.holders.remove(id);
     // A hold that was not announced was never recorded.
     if let Some(changes) = state.changes.as_mut().filter(|_| announced) {
@@ -132,9 +132,9 @@ pub(super) fn remove(state: &mut State, id: HolderId) -> KeyId {
 /// forgotten before.
 #[expect(clippy::expect_used, reason = "a request of `e` ends with its connection")]
 pub(super) fn mark_lost(state: &mut State, id: HolderId) {
-    let Hold { key, standing, enqueued, ttl, .. } = state.holders[id];
+    let Hold { key, ownership, enqueued, ttl, .. } = state.holders[id];
     if enqueued {
-        let owner = standing.owner.expect("a request of `e` ends with its connection");
+        let owner = ownership.owner.expect("a request of `e` ends with its connection");
         state.enqueue(owner, key, Enqueued { ttl, phase: Phase::Lost });
         state.keys[key].pins += 1;
     }
@@ -142,8 +142,8 @@ pub(super) fn mark_lost(state: &mut State, id: HolderId) {
 
 /// Forgets that a hold came by `e`, if it did.
 pub(super) fn dequeue(state: &mut State, id: HolderId) {
-    let Hold { key, standing, enqueued, .. } = state.holders[id];
-    if let Some(owner) = standing.owner.filter(|_| enqueued) {
+    let Hold { key, ownership, enqueued, .. } = state.holders[id];
+    if let Some(owner) = ownership.owner.filter(|_| enqueued) {
         state.dequeue(owner, key);
     }
 }

@@ -140,9 +140,9 @@ impl Engine {
             }
         }
         while let Some(id) = state.conns[conn].renewed.last().or(state.conns[conn].owned.last()) {
-            let standing = state.holders[id].standing;
-            match standing.after_end_of(conn, auto, state.caps.disconnect_grace) {
-                Some(standing) => holds::stand(state, id, standing),
+            let ownership = state.holders[id].ownership;
+            match ownership.after_end_of(conn, auto, state.caps.disconnect_grace) {
+                Some(ownership) => holds::set_ownership(state, id, ownership),
                 None => holds::release_of_conn(state, id),
             }
         }
@@ -178,8 +178,8 @@ impl Engine {
             held.iter().take_while(|id| fence(*id) <= last).take(most).collect();
         for &id in &holds {
             state.counters.releases += 1;
-            let Hold { standing, token, .. } = state.holders[id];
-            for conn in [standing.owner, standing.renewer].into_iter().flatten() {
+            let Hold { ownership, token, .. } = state.holders[id];
+            for conn in [ownership.owner, ownership.renewer].into_iter().flatten() {
                 let conn = state.conn_id(conn);
                 state.effects.push_back(Effect::Taken(conn, token));
             }
@@ -444,7 +444,7 @@ impl Engine {
             let holder: &Hold = &state.holders[id];
             Party {
                 serial: holder.serial,
-                conn: holder.standing.owner.map(|conn| state.conn_id(conn)),
+                conn: holder.ownership.owner.map(|conn| state.conn_id(conn)),
                 label: label_of(state, holder).cloned(),
                 since_micros: now.micros_since(holder.since),
                 left_micros: Some(holder.left_micros(now)),
@@ -498,7 +498,7 @@ impl Engine {
 /// What a holder is called: the label of its connection, or, if no connection owns the hold, the label that its
 /// connection had at the grant.
 fn label_of<'a>(state: &'a State, holder: &'a Hold) -> Option<&'a Arc<Label>> {
-    let owner = holder.standing.owner;
+    let owner = holder.ownership.owner;
     owner.map_or(holder.label.as_ref(), |conn| state.conns[conn].label.as_ref())
 }
 

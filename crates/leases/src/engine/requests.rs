@@ -127,8 +127,8 @@ pub(super) fn renew(
     ttl: Ttl,
 ) -> Decision {
     let id = held(state, conn, key, token)?;
-    let standing = state.holders[id].standing.renewed(conn);
-    holds::stand(state, id, standing);
+    let ownership = state.holders[id].ownership.renewed(conn);
+    holds::set_ownership(state, id, ownership);
     holds::restart_lease(state, id, ttl);
     Ok(Some(Answer::Renewed(ttl)))
 }

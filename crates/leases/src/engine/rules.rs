@@ -64,7 +64,7 @@ pub enum AutoRelease {
 
 /// Which party owns a hold, among parties of any kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Standing<P> {
+pub(super) struct Ownership<P> {
     /// The party that got it, or inherited it.
     pub(super) owner: Option<P>,
     /// The last other party that renewed it.
@@ -74,16 +74,16 @@ pub(super) struct Standing<P> {
     pub(super) grace: Option<Seconds>,
 }
 
-impl<P: Copy + Eq> Standing<P> {
-    /// The standing of a hold that was just granted.
+impl<P: Copy + Eq> Ownership<P> {
+    /// The ownership of a hold that was just granted.
     pub(super) const fn of(owner: P) -> Self {
-        Self { owner: Some(owner), ..Self::NOBODYS }
+        Self { owner: Some(owner), ..Self::UNOWNED }
     }
 
-    /// The standing of a hold without connections that stays until its lease ends.
-    pub(super) const NOBODYS: Self = Self { owner: None, renewer: None, grace: None };
+    /// The ownership of a hold without connections that stays until its lease ends.
+    pub(super) const UNOWNED: Self = Self { owner: None, renewer: None, grace: None };
 
-    /// The standing after `who` has renewed with the token.
+    /// The ownership after `who` has renewed with the token.
     pub(super) fn renewed(self, who: P) -> Self {
         if self.owner == Some(who) {
             return self;
@@ -94,16 +94,16 @@ impl<P: Copy + Eq> Standing<P> {
         Self { renewer: Some(who), ..self }
     }
 
-    /// The standing after the end of `who`, its owner or renewer; `None` if the hold is released.
+    /// The ownership after the end of `who`, its owner or renewer; `None` if the hold is released.
     pub(super) fn after_end_of(self, who: P, auto: AutoRelease, grace: Seconds) -> Option<Self> {
         if self.owner != Some(who) {
             return Some(Self { renewer: None, ..self });
         }
         match (self.renewer, auto) {
             (Some(heir), _) => Some(Self::of(heir)),
-            (None, AutoRelease::Off) => Some(Self::NOBODYS),
+            (None, AutoRelease::Off) => Some(Self::UNOWNED),
             (None, AutoRelease::On) if grace == Seconds::ZERO => None,
-            (None, AutoRelease::On) => Some(Self { grace: Some(grace), ..Self::NOBODYS }),
+            (None, AutoRelease::On) => Some(Self { grace: Some(grace), ..Self::UNOWNED }),
         }
     }
 
@@ -140,19 +140,19 @@ mod tests {
         );
     }
 
-    type Standing = super::Standing<char>;
+    type Ownership = super::Ownership<char>;
 
     const GRACE: Seconds = match Seconds::new(7) {
         Some(grace) => grace,
         None => panic!(),
     };
-    const IN_GRACE: Standing = Standing { grace: Some(GRACE), ..Standing::NOBODYS };
+    const IN_GRACE: Ownership = Ownership { grace: Some(GRACE), ..Ownership::UNOWNED };
 
     /// `AB` owner and renewer, `-` for nobody.
-    fn standing(text: &str) -> Standing {
+    fn ownership(text: &str) -> Ownership {
         let mut parties = text.chars().map(|c| Some(c).filter(|c| *c != '-'));
         let (owner, renewer) = (parties.next().unwrap(), parties.next().unwrap());
-        Standing { owner, renewer, grace: None }
+        Ownership { owner, renewer, grace: None }
     }
 
     #[rstest]
@@ -169,12 +169,12 @@ mod tests {
         #[case] who: char,
         #[case] after: &str,
     ) {
-        assert_eq!(standing(before).renewed(who), standing(after));
+        assert_eq!(ownership(before).renewed(who), ownership(after));
     }
 
     #[test]
     fn a_client_that_renews_in_the_grace_owns_the_hold() {
-        assert_eq!(IN_GRACE.renewed('B'), standing("B-"));
+        assert_eq!(IN_GRACE.renewed('B'), ownership("B-"));
     }
 
     #[rstest]
@@ -183,17 +183,17 @@ mod tests {
     #[case::renewer_first("AB", 'B', Some("A-"))]
     #[case::renewer_after_the_owner("-B", 'B', Some("--"))]
     fn partings(#[case] before: &str, #[case] who: char, #[case] want: Option<&str>) {
-        let parted = |auto, grace| standing(before).after_end_of(who, auto, grace);
-        let want = want.map(standing);
+        let parted = |auto, grace| ownership(before).after_end_of(who, auto, grace);
+        let want = want.map(ownership);
         assert_eq!(parted(AutoRelease::On, Seconds::ZERO), want);
         assert_eq!(parted(AutoRelease::On, GRACE), want.or(Some(IN_GRACE)));
-        assert_eq!(parted(AutoRelease::Off, GRACE), want.or(Some(Standing::NOBODYS)));
+        assert_eq!(parted(AutoRelease::Off, GRACE), want.or(Some(Ownership::UNOWNED)));
     }
 
     #[test]
     fn a_hold_lapses_with_its_grace() {
         let now = Moment::from_micros(5);
-        assert_eq!(standing("A-").lapses(now), Moment::NEVER);
+        assert_eq!(ownership("A-").lapses(now), Moment::NEVER);
         assert_eq!(IN_GRACE.lapses(now), now.after(GRACE));
     }
 }

@@ -1,7 +1,7 @@
 //! What the engine knows: its tables, and what an entry of each is. Pure.
 
 use super::keys::KeyTable;
-use super::rules::{Claim, Standing};
+use super::rules::{Claim, Ownership};
 use super::table::{ConnAt, HolderId, Id, KeyId, Line, Table, Timers, WaiterId};
 use super::terms::{Caps, Mint, Moment, Token, Ttl};
 use super::values::{Answer, ConnId, Counters, Effect, Kept, Label, LeaseStart, Record, Refusal};
@@ -19,7 +19,7 @@ pub(super) struct Want {
 /// A granted slot. For its owner, see [`super::rules`].
 pub(super) struct Hold {
     pub(super) key: KeyId,
-    pub(super) standing: Standing<ConnAt>,
+    pub(super) ownership: Ownership<ConnAt>,
     /// The number of the owner, also after it has ended.
     pub(super) serial: u64,
     pub(super) label: Option<Arc<Label>>,
@@ -49,7 +49,7 @@ impl Hold {
     pub(super) fn new(key: KeyId, token: Token, ttl: Ttl, since: Moment) -> Self {
         Self {
             key,
-            standing: Standing::NOBODYS,
+            ownership: Ownership::UNOWNED,
             serial: 0,
             label: None,
             token,
