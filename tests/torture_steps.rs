@@ -8,8 +8,8 @@
 //! gate or the state directory, moves a link of the port to another port that is locked, too, or fills the file system.
 //!
 //! This program plays all parts; it has its own `main` so that it can start itself again. It stops itself by ptrace(2).
-//! A part of all cases runs, always the same one. All of them, on the file system of `TMPDIR`, take an hour of processor
-//! time; a number runs so many, and the words of a case run it alone:
+//! A part of all cases runs, always the same one, on one kind of file system after the other. All of them, on the file system
+//! of `TMPDIR`, take an hour of processor time; a number runs so many, and the words of a case run it alone:
 //!
 //!     LFPD_STEPS=all cargo test --release --test torture_steps -- --include-ignored --nocapture
 //!     LFPD_STEPS=5000 ...
@@ -48,6 +48,16 @@ const PORT: &str = "ttyS0";
 const OTHER_PORT: &str = "ttyS1";
 const LINKS: [&str; 4] = ["gps", "modem", "radio", "scale"];
 const NAMES: usize = 5;
+
+/// File systems with locks, and how they are made: they differ in which numbers and times a file has, and in what a link can
+/// hold.
+const KINDS: [(&str, &str); 5] = [
+    ("ext4-128", "mkfs.ext4 -q -I 128"),
+    ("ext4-256", "mkfs.ext4 -q -I 256"),
+    ("xfs", "mkfs.xfs -q"),
+    ("btrfs", "mkfs.btrfs -q"),
+    ("overlay", ""),
+];
 
 /// How many cases run, unless told otherwise.
 const CASES: u64 = 150;
@@ -388,12 +398,12 @@ impl Drop for Machine {
 
 impl Machine {
     fn new() -> Self {
-        Self::of(false)
+        Self::below(&std::env::temp_dir(), false)
     }
 
-    /// With a small file system of its own, or on the usual one.
-    fn of(is_small: bool) -> Self {
-        let root = tempfile::tempdir().unwrap();
+    /// In a directory; or with a small file system of its own.
+    fn below(directory: &Path, is_small: bool) -> Self {
+        let root = tempfile::tempdir_in(directory).unwrap();
         if is_small {
             let room = Some("size=256k,nr_inodes=128,mode=0755");
             mount(Some("t"), root.path(), Some("tmpfs"), MsFlags::empty(), room).unwrap();
@@ -789,10 +799,10 @@ fn what(deed: Deed, outcome: Option<Outcome>) -> Did {
     }
 }
 
-/// Runs a case. What is wrong, if anything is; `None` as well if the deed makes fewer calls.
-fn run(case: Case) -> Result<bool, String> {
+/// Runs a case in a directory. What is wrong, if anything is; or whether the deed makes so many calls.
+fn run(case: Case, directory: &Path) -> Result<bool, String> {
     let Case { deed, comer, when, then, at } = case;
-    let mut machine = Machine::of(comer.fills());
+    let mut machine = Machine::below(directory, comer.fills());
     let begins = machine.prepare(deed);
     let third = machine.number(Who::Third);
     if comer == Comer::MoveLink && machine.lock(OTHER_PORT, third) != Outcome::Done {
@@ -947,6 +957,33 @@ fn calls_of(deed: Deed) -> usize {
     counts.into_iter().map(|it| if it > 1000 { 0 } else { it }).max().unwrap().max(100)
 }
 
+/// Makes a file system of each kind in a directory in memory, until the mount namespace of this process ends. Where mkfs(8)
+/// or loop devices are missing, a kind is left out.
+fn file_systems(place: &Path) -> Vec<PathBuf> {
+    mount(Some("t"), place, Some("tmpfs"), MsFlags::empty(), None::<&str>).unwrap();
+    let make = |(kind, make): &(&str, &str)| {
+        let mount = match *kind {
+            "overlay" => "mkdir lower upper work; \
+                mount -t overlay -o lowerdir=lower,upperdir=upper,workdir=work overlay overlay"
+                .to_owned(),
+            _ => format!(
+                "truncate -s 512M {kind}.img; {make} {kind}.img; mount -o loop {kind}.img {kind}"
+            ),
+        };
+        let mut command = Command::new("sh");
+        command.args(["-ec", &format!("mkdir {kind}; {mount}")]).current_dir(place);
+        let said = command.output().unwrap();
+        match said.status.success() {
+            true => Some(place.join(kind)),
+            false => {
+                println!("without {kind}: {}", String::from_utf8_lossy(&said.stderr).trim());
+                None
+            }
+        }
+    };
+    KINDS.iter().filter_map(make).collect()
+}
+
 fn at_every_call_one_holder_and_nothing_left() {
     // Some cases have a file system of their own.
     unshare(CloneFlags::CLONE_NEWNS).unwrap();
@@ -976,16 +1013,24 @@ fn at_every_call_one_holder_and_nothing_left() {
     assert!(!cases.is_empty(), "no such case: {wanted}");
     let (begin, mut ran) = (Instant::now(), 0);
     let mut wrong = Vec::new();
-    for case in &cases {
-        match run(*case) {
+    let place = tempfile::tempdir().unwrap();
+    let mut places = vec![std::env::temp_dir()];
+    if wanted.is_empty() {
+        places.extend(file_systems(place.path()));
+    }
+    for (number, case) in cases.iter().enumerate() {
+        let place = &places[number % places.len()];
+        match run(*case, place) {
             Ok(is_there) => ran += usize::from(is_there),
             Err(why) => {
-                println!("{}: {why}", case.words());
+                println!("{} in {}: {why}", case.words(), place.display());
                 wrong.push(case.words());
             }
         }
     }
     println!("{ran} of {} cases, {} wrong, {:?}", cases.len(), wrong.len(), begin.elapsed());
+    // The directory in which they are cannot be removed before they are gone.
+    umount2(place.path(), MntFlags::MNT_DETACH).unwrap_or_default();
     assert_eq!(wrong, [""; 0]);
     assert!(ran * 10 > cases.len() * 9, "too few");
 }

@@ -198,6 +198,20 @@ mod tests {
     use super::*;
     use crate::Directory;
 
+    /// Everybody could hold it.
+    #[test]
+    fn a_file_that_others_may_open_is_no_gate() {
+        use std::os::unix::fs::PermissionsExt;
+
+        let scratch = tempfile::tempdir().unwrap();
+        let gate = Directory::open(scratch.path()).unwrap().into_gate().unwrap();
+        gate.make_ready();
+        assert!(matches!(gate.try_enter(), Ok(Entry::Inside(_))));
+        let open_to_all = std::fs::Permissions::from_mode(0o644);
+        std::fs::set_permissions(scratch.path().join(NAME), open_to_all).unwrap();
+        assert_eq!(gate.try_enter().unwrap_err(), Errno::EPERM);
+    }
+
     #[test]
     fn who_waits_sees_who_is_inside_and_each_change() {
         let scratch = tempfile::tempdir().unwrap();

@@ -18,7 +18,7 @@ use rstest::rstest;
 use super::faults::{self, Fault, is_dead, under};
 use super::schedule::{Beyond, IsPrivate, Orders, Schedule};
 use super::{EVERYTHING, NO_RENAME_FLAGS, Unknown, claim, judge, name};
-use crate::{Attempt, Directory, Judged, Published, temporary};
+use crate::{Attempt, Directory, Entry, Judged, Published, temporary};
 
 /// Orders drawn by lot beside the exhaustive ones.
 const LOTS: u64 = 300;
@@ -457,7 +457,7 @@ fn run(
     }
     let gate = tempfile::tempdir().unwrap();
     let made = Directory::open(gate.path()).unwrap().into_gate().unwrap();
-    assert!(matches!(made.try_enter(), Ok(crate::gate::Entry::Inside(_))));
+    assert!(matches!(made.try_enter(), Ok(Entry::Inside(_))));
     let outsiders = stranger.iter().map(|_| stale.identity.inode).collect();
     let outsiders = Mutex::new(outsiders);
     let world = Arc::new(World { lock, directory, gate, outsiders, record: Mutex::default() });
@@ -805,6 +805,39 @@ fn told(roles: &[Role], unknown: Unknown, plan: &[(usize, &'static str)]) -> Rec
 }
 
 const END: &str = "";
+
+/// A process has opened the gate's file, which is removed then, as by a cleaner of `/run`; and another one enters the next
+/// gate.
+#[test]
+fn a_gate_that_is_removed_while_it_is_entered_lets_in_one() {
+    let scratch = tempfile::tempdir().unwrap();
+    let path = scratch.path();
+    let gate = || Directory::open(path).unwrap().into_gate().unwrap();
+    gate().make_ready();
+    let plan = Beyond::Plan([(0, "flock"), (1, END), (0, END)].into());
+    let schedule = Schedule::new(2, Vec::new(), plan, Box::new(|| ()), Box::new(|_, _, _| false));
+    let play = |removes: bool| {
+        let (turn, gate) = (schedule.turn(usize::from(removes)), gate());
+        let enter = || {
+            if removes {
+                foreign("remove", || std::fs::remove_file(path.join("gate")).unwrap());
+            }
+            gate.try_enter().unwrap()
+        };
+        let entry = under(Fault::None, EVERYTHING, Some(turn.clone()), enter).result;
+        turn.finish();
+        entry
+    };
+    let entries = std::thread::scope(|scope| {
+        [false, true]
+            .map(|removes| {
+                let play = &play;
+                scope.spawn(move || play(removes))
+            })
+            .map(|it| it.join().unwrap())
+    });
+    assert!(matches!(entries, [Entry::Occupied(_), Entry::Inside(_)]), "{entries:?}");
+}
 
 /// The documented exception without exchange is real: three in this order, and two hold.
 #[test]
