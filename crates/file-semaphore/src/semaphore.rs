@@ -299,7 +299,7 @@ impl Semaphore {
     }
 
     /// Renews a slot that is recorded for the releaser, even if another process took it: by
-    /// [`StaleRule::Age`](crate::StaleRule::Age) it is as young as if it were taken now. The
+    /// [`StaleRule::Age`] it is as young as if it were taken now. The
     /// original tools do not see that.
     ///
     /// # Errors
