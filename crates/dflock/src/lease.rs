@@ -39,12 +39,12 @@ impl fmt::Display for Loss {
     }
 }
 
-/// What the session reports about a hold. It reports nothing more when the hold was released.
+/// What the session reports about a hold, until that is released.
 #[derive(Clone, Copy)]
 pub(super) enum State {
     /// Granted after a wait, and not renewed yet. It may be over.
     Unconfirmed,
-    /// The server was asked not before `asked_at`, and said so.
+    /// The server has confirmed it, in the answer to a request that was sent at `asked_at` or later.
     Held {
         until: Instant,
         asked_at: Instant,

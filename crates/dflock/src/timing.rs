@@ -1,7 +1,7 @@
 //! The times of a client: how long it tries again, when a lease is renewed, and until when it is trusted.
 //!
 //! Pauses between attempts are short at first, so that a broken connection costs little, then longer, so that a thousand
-//! clients do not overload a server that is starting. Only after some errors does a client come back.
+//! clients do not overload a server that is starting. A client tries again only after errors that may pass.
 //!
 //! Never says that a lease is held after its end: its length is counted from before the request was sent, so the
 //! lease ends later on the server.
@@ -142,7 +142,7 @@ impl Schedule {
         self.asked_at + self.renewal_interval()
     }
 
-    /// When it ends at a server that has heard nothing since the latest confirmed request, at the earliest.
+    /// The earliest end at a server that has heard nothing since the latest confirmed request.
     pub(super) fn ends_at(&self) -> Instant {
         self.asked_at + self.ttl
     }

@@ -80,8 +80,8 @@ impl Holder {
         self.host.as_deref()
     }
 
-    /// Its start time, where number and start time together mean one process for ever: by a clock that
-    /// begins anew at each boot only with the boot's name.
+    /// Its start time, if number and start time together identify one process for ever. If the clock begins anew at each
+    /// boot, the boot's name must be known, too.
     pub(crate) fn exact_start(&self) -> Option<u64> {
         let by_the_calendar = self.pidns == Some(WINDOWS_NAMESPACE);
         self.start.filter(|_| (self.boot.is_some() || by_the_calendar) && self.pidns.is_some())
@@ -286,7 +286,7 @@ impl LockInfo {
 /// The keys of the format.
 const KEYS: [&str; 8] = ["pid", "timestamp", "tag", "start", "boot", "pidns", "host", "owner"];
 
-/// Those with one of which a lock begins.
+/// A lock begins with one of these.
 const REQUIRED: [&str; 2] = ["pid", "timestamp"];
 
 fn is_known(key: &[u8]) -> bool {

@@ -29,8 +29,8 @@ const ENDING: [Signal; 7] = [
 /// What a terminal's Ctrl-Z sends: not to be stopped by it alone, but together with the command.
 const STOP: Signal = Signal::SIGTSTP;
 
-/// From here on none of these signals interrupts: for work that is too short to matter, with a
-/// result that is reported. Never fails in a way that could be acted upon.
+/// From now on, no signal that asks for an end interrupts the caller: for short work whose result is reported. A failure
+/// is ignored, because the caller could do nothing about it.
 pub fn hold_off() {
     let _ = ENDING.iter().copied().collect::<SigSet>().thread_block();
 }

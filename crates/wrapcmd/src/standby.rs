@@ -122,8 +122,8 @@ impl<W: FnMut() -> Option<Duration>> Beside for W {
 }
 
 impl Running {
-    /// Waits until the command has ended, without taking note of it yet: its number stays its
-    /// own. Hands it the signals that arrive meanwhile, and stops when a terminal has stopped it.
+    /// Waits until the command has ended, but does not reap it, so that it keeps its number. Hands it the signals that
+    /// arrive meanwhile, and stops when a terminal has stopped it.
     ///
     /// What a terminal sends (Ctrl-C) it sends to the command as well, so that is not repeated.
     pub fn attend(&self, signals: &Signals) {

@@ -43,8 +43,9 @@ impl StartError {
         }
     }
 
-    /// Of a command that certainly cannot be executed: in `PATH`, or where its own `/` says, is no file of its name, or
-    /// none that anybody may execute. The same error that execve(2) will report. `None`: only execve(2) can find out.
+    /// The error of a command that certainly cannot be executed: there is no file of its name in `PATH`, or at its path if
+    /// it has a `/`, or nobody may execute that file. execve(2) would report the same. `None`: only execve(2) can find
+    /// out.
     #[cfg(unix)]
     #[must_use]
     pub fn foreseen(program: &OsStr) -> Option<Self> {

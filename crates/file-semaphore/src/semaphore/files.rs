@@ -299,7 +299,7 @@ impl Files {
         Err(worst)
     }
 
-    /// The slot's file, when the releaser may have it released.
+    /// The slot's file, if the releaser may release it.
     fn releasable(&self, name: &Name, releaser: Releaser<'_>) -> Result<Judged, Error> {
         let judged = match self.directory.read(name, LONGEST_FILE + 1)? {
             Found::Nothing => return Err(Error::NotLocked { path: self.path_of(name) }),

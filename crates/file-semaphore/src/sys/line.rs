@@ -194,7 +194,7 @@ impl<'d> Line<'d> {
         maker(content, self.lock).is_some()
     }
 
-    /// The ticket before one that nobody holds any more, under the name that had.
+    /// The ticket before one that nobody holds any more. It gets the name of that one.
     fn pass_over(self, gone: Before) -> Option<Before> {
         let next = gone.next.and_then(|name| self.open(name));
         let moved = next.filter(|next| {
@@ -219,8 +219,8 @@ impl<'d> Line<'d> {
         }
     }
 
-    /// Removes what is left of the line if its last one is in it no more: takes the last place and
-    /// leaves it, so that a newcomer in that moment keeps its own. Whether nothing is left.
+    /// Removes what is left of the line if the owner of the last ticket has left: takes the last place and leaves it, so
+    /// that a newcomer in that moment keeps its own. Returns whether nothing is left.
     pub(crate) fn sweep(self) -> bool {
         for tried in 0..TRIES {
             let last = last_name(self.lock).and_then(|last| self.open(last));
@@ -271,8 +271,8 @@ impl QueuePlace<'_> {
         true
     }
 
-    /// Lets go of the ticket, which wakes the next waiter, and leaves no name behind that nobody needs.
-    /// `false`: an earlier waiter does that when it leaves.
+    /// Releases the ticket, which wakes the next waiter, and removes the names that nobody needs. `false`: an earlier
+    /// waiter removes them when it leaves.
     fn leave(&mut self) -> bool {
         if self.is_first() {
             self.end_line();
@@ -283,7 +283,7 @@ impl QueuePlace<'_> {
             self.line.forget(before.name);
             return true;
         }
-        // Looked at again: it may have left before this one, and then it saw that this one was there.
+        // Checked again: its owner may have left before this one, and then it saw that this one was there.
         is_flock_free(&*before.file)
     }
 
@@ -298,8 +298,8 @@ impl QueuePlace<'_> {
         Some(())
     }
 
-    /// Looks at the ticket that was moved aside. That of a waiter that came in this moment becomes the last
-    /// again; if there is another line by now, nobody waits for that one.
+    /// Checks the ticket that was moved aside. If it is that of a waiter that came in this moment, it becomes the last
+    /// again; if there is another line by now, nobody waits for that ticket.
     fn settle(&self, last: &Name, aside: Name) {
         let is_own = self.line.identity(&aside) == Some(self.identity);
         if is_own || self.line.rename(&aside, last, Rename::NoReplace).is_err() {

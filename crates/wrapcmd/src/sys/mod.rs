@@ -56,12 +56,11 @@ pub(crate) enum Sender {
     Process,
 }
 
-/// As much is read of what passes from the wrapper to the process that stands by: more than execve(2)
-/// takes of one variable (`MAX_ARG_STRLEN`, 128 KiB), so that whatever is too long is refused there,
-/// with words.
+/// The most bytes that are read of a message from the wrapper to the process that stands by. It is more than execve(2)
+/// takes of one variable (`MAX_ARG_STRLEN`, 128 KiB), so execve(2) refuses what is too long, and says so.
 const WORD_BYTES: usize = 1 << 18;
 
-/// What passes the word: the end that a child inherits, and the other. A socket, which can be read by its number.
+/// Two connected sockets for the word: the one that a child inherits, and the other. A socket can be read by its number.
 pub(crate) fn line() -> io::Result<(OwnedFd, OwnedFd)> {
     UnixStream::pair().map(|(inherited, other)| (inherited.into(), other.into()))
 }
@@ -89,7 +88,7 @@ pub(crate) fn was_stopped(child: Pid) -> bool {
     signal.is_some_and(|it| matches!(it, Signal::SIGTSTP | Signal::SIGTTIN | Signal::SIGTTOU))
 }
 
-/// Whether a child has ended, without taking note of it: it stays a zombie, its number its own.
+/// Whether a child has ended. Does not reap it: it stays a zombie, and keeps its number.
 pub(crate) fn has_ended(child: Pid) -> bool {
     let status = status(child, WaitIdOptions::EXITED | WaitIdOptions::NOWAIT);
     !matches!(status, Ok(None) | Err(Errno::INTR))
