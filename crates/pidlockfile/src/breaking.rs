@@ -96,7 +96,7 @@ impl Directory {
             },
             // A process that has the file open without sharing it keeps even the owner from removing it.
             #[cfg(windows)]
-            Attempt::Contended => Err(Error::new(Step::Exclude, name, Errno::EBUSY)),
+            Attempt::Contended => Err(Error::new(Step::Exclude, name, Errno::BUSY)),
             Attempt::Changed => Ok(Attempt::Changed),
         }
     }
@@ -176,8 +176,8 @@ impl Directory {
         };
         match sys::inspect(self, name.as_os_str()) {
             Ok(seen) if seen.identity == published.identity => unlink_judged(self, name),
-            Ok(_) | Err(Errno::ENOENT) if has_a_name(&published.file) => Ok(Attempt::Contended),
-            Ok(_) | Err(Errno::ENOENT) => Ok(Attempt::Changed),
+            Ok(_) | Err(Errno::NOENT) if has_a_name(&published.file) => Ok(Attempt::Contended),
+            Ok(_) | Err(Errno::NOENT) => Ok(Attempt::Changed),
             Err(errno) => Err(Error::new(Step::Inspect, name, errno)),
         }
     }
@@ -197,7 +197,7 @@ impl Directory {
         }
         let is_ours = match judged.try_lock() {
             // NFS makes it a write lock on the whole file, which asks for a writable opening.
-            Err(Errno::EBADF) => match sys::open_to_write(self, name.as_os_str()) {
+            Err(Errno::BADF) => match sys::open_to_write(self, name.as_os_str()) {
                 Ok(file) => {
                     if sys::stat_open(&file).map_err(&failed)?.identity != judged.identity() {
                         return Ok(Attempt::Changed);
@@ -207,10 +207,10 @@ impl Directory {
                     judged.writable = is_ours.then_some(writable);
                     is_ours
                 }
-                Err(Errno::ENOENT) => return Ok(Attempt::Changed),
+                Err(Errno::NOENT) => return Ok(Attempt::Changed),
                 // Another process has it open to exclude others.
                 #[cfg(windows)]
-                Err(Errno::EBUSY) => false,
+                Err(Errno::BUSY) => false,
                 Err(errno) => return Err(failed(errno)),
             },
             outcome => outcome.map_err(&failed)?,

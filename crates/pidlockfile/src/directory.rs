@@ -151,12 +151,12 @@ impl Directory {
         }
         let file = match sys::open_to_read(self, name.as_os_str()) {
             Ok(file) => file,
-            Err(Errno::ENOENT) => return Ok(Found::Nothing),
-            Err(Errno::EACCES | Errno::EPERM) => {
+            Err(Errno::NOENT) => return Ok(Found::Nothing),
+            Err(Errno::ACCESS | Errno::PERM) => {
                 return Ok(Found::Obstacle(Obstacle::Unreadable));
             }
-            Err(Errno::ELOOP) => return Ok(Found::Obstacle(Obstacle::Link)),
-            Err(Errno::ENXIO) => return Ok(Found::Obstacle(Obstacle::Special)),
+            Err(Errno::LOOP) => return Ok(Found::Obstacle(Obstacle::Link)),
+            Err(Errno::NXIO) => return Ok(Found::Obstacle(Obstacle::Special)),
             Err(errno) => return Err(Error::new(Step::Read, name, errno)),
         };
         Judged::of(file, limit).map_err(|errno| Error::new(Step::Read, name, errno))
@@ -214,7 +214,7 @@ impl Directory {
     pub(crate) fn find(&self, name: &OsStr) -> Result<Option<Status>, Errno> {
         match sys::inspect(self, name) {
             Ok(stat) => Ok(Some(stat)),
-            Err(Errno::ENOENT) => Ok(None),
+            Err(Errno::NOENT) => Ok(None),
             Err(errno) => Err(errno),
         }
     }

@@ -127,7 +127,7 @@ impl<'d> PrivateName<'d> {
 
     pub(crate) fn new(directory: &'d Directory, name: OsString) -> Result<Self, Errno> {
         // A prefix with a slash would lead out of the directory.
-        let name = Name::new(name).ok_or(Errno::EINVAL)?;
+        let name = Name::new(name).ok_or(Errno::INVAL)?;
         Ok(Self { directory, name, live: false })
     }
 
@@ -209,10 +209,10 @@ impl<'d> Draft<'d> {
         let how = Rename::NoReplace;
         match sys::rename(directory, self.private.as_os_str(), name.as_os_str(), how) {
             Ok(()) => {}
-            Err(Errno::EINVAL | Errno::ENOSYS | Errno::EOPNOTSUPP) => {
+            Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
                 return self.publish_by_link(name, claim);
             }
-            Err(Errno::EEXIST) => return Ok(None),
+            Err(Errno::EXIST) => return Ok(None),
             Err(_) if self.has_moved() => {}
             Err(errno) => return Err(errno),
         }
@@ -224,11 +224,11 @@ impl<'d> Draft<'d> {
         let directory = self.private.directory;
         match sys::link(directory, self.private.as_os_str(), name.as_os_str()) {
             Ok(()) => {}
-            Err(Errno::EPERM | Errno::EOPNOTSUPP | Errno::ENOSYS | Errno::EMLINK) => {
+            Err(Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS | Errno::MLINK) => {
                 return create_in_place(directory, name, claim);
             }
             Err(_) if self.has(name) => {}
-            Err(Errno::EEXIST) => return Ok(None),
+            Err(Errno::EXIST) => return Ok(None),
             Err(errno) => return Err(errno),
         }
         Ok(self.published(name, 1))
@@ -305,7 +305,7 @@ pub(crate) fn create_in_place(
 ) -> Result<Option<Published>, Errno> {
     let file = match sys::create(directory, name.as_os_str(), claim.mode) {
         Ok(file) => file,
-        Err(Errno::EEXIST) => return Ok(None),
+        Err(Errno::EXIST) => return Ok(None),
         Err(errno) => return Err(errno),
     };
     guard(directory, &file);
@@ -337,5 +337,5 @@ pub(crate) fn create_in_place(
 /// The system's, if it does not let the signal be caught.
 #[cfg(all(unix, feature = "program"))]
 pub fn catch_file_size_signal() -> std::io::Result<()> {
-    signal_hook::flag::register(nix::libc::SIGXFSZ, std::sync::Arc::default()).map(drop)
+    signal_hook::flag::register(signal_hook::consts::SIGXFSZ, std::sync::Arc::default()).map(drop)
 }

@@ -1,5 +1,5 @@
-//! Error numbers as in `errno(3)`, for Windows: the few errors that this crate distinguishes, by their POSIX names; all
-//! others keep their numbers.
+//! Error numbers as in `errno(3)`, for Windows: the few errors that this crate distinguishes, by the names that rustix has
+//! for them; all others keep their numbers.
 //!
 //! Pure.
 
@@ -11,48 +11,43 @@ pub(crate) struct Errno(i32);
 
 impl Errno {
     /// `ERROR_ACCESS_DENIED`; also of a file that is gone as soon as its last handle is closed.
-    pub(crate) const EACCES: Self = Self(5);
+    pub(crate) const ACCESS: Self = Self(5);
     /// The handle is none that others can be excluded by.
-    pub(crate) const EBADF: Self = Self(6);
+    pub(crate) const BADF: Self = Self(6);
     /// Another program has the file open and does not share it for this.
-    pub(crate) const EBUSY: Self = Self(32);
-    /// Here nobody waits for anything: as `EBUSY`.
-    pub(crate) const EAGAIN: Self = Self(170);
+    pub(crate) const BUSY: Self = Self(32);
+    /// Here nobody waits for anything: as `BUSY`.
+    pub(crate) const AGAIN: Self = Self(170);
     /// `ERROR_DISK_QUOTA_EXCEEDED`.
-    pub(crate) const EDQUOT: Self = Self(1295);
+    pub(crate) const DQUOT: Self = Self(1295);
     /// There is a file of that name.
-    pub(crate) const EEXIST: Self = Self(183);
+    pub(crate) const EXIST: Self = Self(183);
     /// Windows has no such step, or the name cannot be one of a file.
-    pub(crate) const EINVAL: Self = Self(87);
-    pub(crate) const ELOOP: Self = Self(1921);
-    pub(crate) const EMLINK: Self = Self(1142);
+    pub(crate) const INVAL: Self = Self(87);
+    pub(crate) const LOOP: Self = Self(1921);
+    pub(crate) const MLINK: Self = Self(1142);
     /// There is no such file, or no such directory.
-    pub(crate) const ENOENT: Self = Self(2);
+    pub(crate) const NOENT: Self = Self(2);
     /// `ERROR_DISK_FULL`.
-    pub(crate) const ENOSPC: Self = Self(112);
-    pub(crate) const ENOSYS: Self = Self(1);
-    pub(crate) const ENXIO: Self = Self(55);
-    pub(crate) const EOPNOTSUPP: Self = Self(50);
-    pub(crate) const EPERM: Self = Self(1314);
-    pub(crate) const EROFS: Self = Self(19);
+    pub(crate) const NOSPC: Self = Self(112);
+    pub(crate) const NOSYS: Self = Self(1);
+    pub(crate) const NXIO: Self = Self(55);
+    pub(crate) const OPNOTSUPP: Self = Self(50);
+    pub(crate) const PERM: Self = Self(1314);
+    pub(crate) const ROFS: Self = Self(19);
 
     /// Source: System Error Codes in winerror.h.
     pub(crate) fn of_number(number: i32) -> Self {
         match number {
-            39 => Self::ENOSPC,
-            120 => Self::ENOSYS,
-            3 | 53 | 67 => Self::ENOENT,
+            39 => Self::NOSPC,
+            120 => Self::NOSYS,
+            3 | 53 | 67 => Self::NOENT,
             // A section or a loaded program uses it.
-            1224 => Self::EBUSY,
-            80 => Self::EEXIST,
-            123 => Self::EINVAL,
+            1224 => Self::BUSY,
+            80 => Self::EXIST,
+            123 => Self::INVAL,
             other => Self(other),
         }
-    }
-
-    /// Windows' words for it.
-    pub(crate) fn desc(self) -> io::Error {
-        io::Error::from(self)
     }
 }
 

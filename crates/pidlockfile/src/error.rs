@@ -61,12 +61,12 @@ impl Error {
     /// Whether the caller lacks the right, rather than something being broken.
     #[must_use]
     pub fn is_not_permitted(&self) -> bool {
-        matches!(self.errno, Errno::EACCES | Errno::EPERM | Errno::EROFS)
+        matches!(self.errno, Errno::ACCESS | Errno::PERM | Errno::ROFS)
     }
 
     /// The same without the name, where it is named already: "cannot be published: No space left on device".
     pub fn reason(&self) -> impl fmt::Display + '_ {
-        format!("{}: {}", self.step.words().1, self.errno.desc())
+        format!("{}: {}", self.step.words().1, words_of(&self.errno.into()))
     }
 }
 
@@ -93,7 +93,7 @@ impl Step {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}: {}", self.step.words().0, shown(&self.name), self.errno.desc())
+        write!(f, "{} {}: {}", self.step.words().0, shown(&self.name), words_of(&self.errno.into()))
     }
 }
 
@@ -105,6 +105,14 @@ impl From<Error> for io::Error {
     }
 }
 
+/// The system's words for an error, without its number.
+#[must_use]
+pub fn words_of(error: &io::Error) -> String {
+    let text = error.to_string();
+    let number = error.raw_os_error().map(|number| format!(" (os error {number})"));
+    number.and_then(|number| text.strip_suffix(&number)).unwrap_or(&text).to_owned()
+}
+
 #[cfg(test)]
 mod tests {
     use rstest::rstest;
@@ -112,19 +120,27 @@ mod tests {
     use super::*;
 
     #[rstest]
-    #[case::not_readable(Errno::EACCES, true)]
-    #[case::not_ones_own(Errno::EPERM, true)]
-    #[case::read_only(Errno::EROFS, true)]
-    #[case::in_use(Errno::EBUSY, false)]
+    #[case::not_readable(Errno::ACCESS, true)]
+    #[case::not_ones_own(Errno::PERM, true)]
+    #[case::read_only(Errno::ROFS, true)]
+    #[case::in_use(Errno::BUSY, false)]
     fn an_error_shows_whether_rights_were_missing(#[case] errno: Errno, #[case] expected: bool) {
         assert_eq!(Error::new(Step::Remove, "x", errno).is_not_permitted(), expected);
+    }
+
+    #[cfg(unix)]
+    #[rstest]
+    #[case::of_the_system(io::Error::from_raw_os_error(2), "No such file or directory")]
+    #[case::not_of_the_system(io::Error::other("no luck (os error 2)"), "no luck (os error 2)")]
+    fn words_come_without_their_number(#[case] error: io::Error, #[case] words: &str) {
+        assert_eq!(words_of(&error), words);
     }
 
     /// With Unix' words.
     #[cfg(unix)]
     #[test]
     fn an_error_names_its_step_file_and_reason() {
-        let error = Error::new(Step::Publish, "LCK..\n", Errno::ENOSPC);
+        let error = Error::new(Step::Publish, "LCK..\n", Errno::NOSPC);
         assert_eq!(error.to_string(), "publishing LCK..\\n: No space left on device");
         assert_eq!(error.kind(), io::ErrorKind::StorageFull);
         assert_eq!(io::Error::from(error).kind(), io::ErrorKind::StorageFull);

@@ -49,7 +49,7 @@ pub(crate) fn is_still(directory: &Directory, at: &Name, judged: &Judged) -> Res
 pub(crate) fn unlink_judged(directory: &Directory, name: &Name) -> Result<Attempt, Error> {
     match sys::unlink(directory, name.as_os_str()) {
         Ok(()) => Ok(Attempt::Done(())),
-        Err(Errno::ENOENT) => Ok(Attempt::Changed),
+        Err(Errno::NOENT) => Ok(Attempt::Changed),
         Err(errno) => Err(Error::new(Step::Remove, name, errno)),
     }
 }
@@ -95,12 +95,12 @@ impl<'e> Exchange<'e> {
         let failed = |errno| Error::new(Step::Break, name, errno);
         match self.swap(&draft.private) {
             Ok(()) => {}
-            Err(errno @ (Errno::EINVAL | Errno::ENOSYS | Errno::EOPNOTSUPP)) => {
+            Err(errno @ (Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP)) => {
                 return otherwise(self, draft, errno).map_err(failed);
             }
             // The answer got lost, the deed was done.
             Err(_) if draft.has_moved() => {}
-            Err(Errno::ENOENT) => return Ok(Attempt::Changed),
+            Err(Errno::NOENT) => return Ok(Attempt::Changed),
             Err(errno) => return Err(failed(errno)),
         }
         self.check(draft).map_err(failed)
@@ -140,7 +140,7 @@ impl<'e> Exchange<'e> {
             match self.swap(&draft.private) {
                 Ok(()) => {}
                 // The name is vacant: the displaced lock was let go. Or the private name is.
-                Err(Errno::ENOENT) => return Ok(()),
+                Err(Errno::NOENT) => return Ok(()),
                 Err(errno) => {
                     draft.private.forget();
                     return self.rename_back(&draft).map_err(|_| errno);
@@ -160,14 +160,14 @@ impl<'e> Exchange<'e> {
             }
         }
         draft.private.forget();
-        Err(Errno::EAGAIN)
+        Err(Errno::AGAIN)
     }
 
     /// If the exchange worked once and not again: as long as the name leads to the draft, putting
     /// the displaced lock over it loses nothing.
     fn rename_back(self, draft: &Draft<'_>) -> Result<(), Errno> {
         if self.directory.identity_of(self.name.as_os_str())? != Some(draft.made.identity) {
-            return Err(Errno::EAGAIN);
+            return Err(Errno::AGAIN);
         }
         sys::rename(self.directory, draft.private.as_os_str(), self.name.as_os_str(), Rename::Over)
     }
@@ -180,7 +180,7 @@ impl<'e> Exchange<'e> {
             Ok(Some(_out)) => Ok(Attempt::Done(())),
             Ok(None) => Ok(Attempt::Changed),
             // There is no room for another name.
-            Err(Errno::ENOSPC | Errno::EDQUOT) => unlink_judged(self.directory, self.name),
+            Err(Errno::NOSPC | Errno::DQUOT) => unlink_judged(self.directory, self.name),
             Err(errno) => Err(Error::new(Step::Remove, self.name, errno)),
         }
     }
@@ -193,7 +193,7 @@ impl<'e> Exchange<'e> {
             Ok(()) => {}
             // The answer got lost, the deed was done.
             Err(_) if out.leads_to().is_ok_and(|there| there.is_some()) => {}
-            Err(Errno::ENOENT) => return Ok(None),
+            Err(Errno::NOENT) => return Ok(None),
             Err(errno) => return Err(errno),
         }
         match self.has_caught(&out) {
@@ -237,23 +237,23 @@ impl<'e> Exchange<'e> {
         out.forget();
         let (from, to) = (out.as_os_str().to_owned(), name.as_os_str());
         let mut put = sys::rename(directory, &from, to, Rename::NoReplace);
-        if let Err(Errno::EINVAL | Errno::ENOSYS | Errno::EOPNOTSUPP) = put {
+        if let Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) = put {
             put = sys::link(directory, &from, to);
             match put {
-                Ok(()) | Err(Errno::EEXIST) => {}
+                Ok(()) | Err(Errno::EXIST) => {}
                 // Not everybody's file may be linked: proc(5), fs.protected_hardlinks. The last resort where a file
                 // can be neither linked nor renamed without replacing:
                 Err(_) => {
                     return match directory.identity_of(to)? {
                         None => sys::rename(directory, &from, to, Rename::Over),
-                        Some(_) => Err(Errno::EEXIST),
+                        Some(_) => Err(Errno::EXIST),
                     };
                 }
             }
             out.keep_clean();
         }
         match put {
-            Err(Errno::EEXIST) => {
+            Err(Errno::EXIST) => {
                 out.keep_clean();
                 Ok(())
             }

@@ -53,7 +53,7 @@ pub(crate) fn release(
     // All releases of this lock past a `flock(2)` see each other by this name.
     let private = PrivateName::new(directory, temporary::for_release(prefix, Pid::this(), name));
     // Outsiders may not open it before `flock(2)` on it is ours.
-    let hold = |file: &File| sys::try_lock_inode(file)?.then_some(()).ok_or(Errno::EWOULDBLOCK);
+    let hold = |file: &File| sys::try_lock_inode(file)?.then_some(()).ok_or(Errno::WOULDBLOCK);
     let draft = private.and_then(|private| Draft::made(private, &claim, hold));
     let draft = draft.map_err(Error::at(Step::Prepare, name))?;
     if others_release(directory, name, judged, &draft)? {
@@ -76,7 +76,7 @@ fn others_release(
 ) -> Result<bool, Error> {
     let listed = sys::list(directory).map_err(|errno| Error::new(Step::List, ".", errno))?;
     let now = SystemTime::now();
-    let owners = [0, nix::unistd::geteuid().as_raw(), judged.status().owner];
+    let owners = [0, sys::own_user(), judged.status().owner];
     Ok(listed.iter().filter(|other| *other != own.private.as_os_str()).any(|other| {
         let Some(maker) = temporary::releaser(other, name.as_os_str()) else { return false };
         let Ok(stat) = sys::inspect(directory, other) else { return false };

@@ -2,6 +2,8 @@
 
 use std::fs::File;
 use std::io;
+#[cfg(unix)]
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::SystemTime;
 
 use crate::errno::Errno;
@@ -125,14 +127,6 @@ impl Judged {
         if self.writable.is_some() { Ok(true) } else { self.file.try_lock() }
     }
 
-    /// Whether another process locks any part of the file by `fcntl(2)`, also by an open file description (OFD). This
-    /// crate takes no such locks, and they do not conflict with `flock(2)`. A program that uses a lock file only so, such
-    /// as Python's fasteners, leaves it empty. On a file system that cannot tell, there is none.
-    #[must_use]
-    pub fn is_record_locked(&self) -> bool {
-        sys::is_record_locked(&self.file.file).unwrap_or(false)
-    }
-
     /// Ignores the `flock(2)` of another process on the file from now on. Only in the gate, and for a caller that has given
     /// that process time to break or release the file. Returns whether we are in the gate.
     pub fn ignore_flock(&mut self) -> bool {
@@ -185,6 +179,14 @@ impl Judged {
     #[must_use]
     pub fn status(&self) -> Status {
         self.seen
+    }
+}
+
+/// The open file, for questions that this crate does not ask.
+#[cfg(unix)]
+impl AsFd for Judged {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.file.as_fd()
     }
 }
 

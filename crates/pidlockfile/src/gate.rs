@@ -113,13 +113,13 @@ impl Gate {
     pub(crate) fn try_enter(&self) -> Result<Entry, Errno> {
         for _ in 0..TRIES {
             let opened = match sys::open_to_read_and_write(&*self.handle, NAME.as_ref()) {
-                Err(Errno::ENOENT) => self.make().map(|()| None),
+                Err(Errno::NOENT) => self.make().map(|()| None),
                 opened => opened.map(Some),
             };
             let file = match opened {
                 Ok(Some(file)) => file,
                 Ok(None) => continue,
-                Err(Errno::EACCES | Errno::EPERM | Errno::EROFS | Errno::ENOENT) => {
+                Err(Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::NOENT) => {
                     return Ok(Entry::NoGate);
                 }
                 Err(errno) => return Err(errno),
@@ -127,7 +127,7 @@ impl Gate {
             let inside = Flocked::writable(file);
             let (is_inside, seen) = (inside.try_lock()?, sys::stat_open(&inside.file)?);
             if !self.is_ours(&seen) {
-                return Err(Errno::EPERM);
+                return Err(Errno::PERM);
             }
             if !is_inside {
                 return Ok(Entry::Occupied(occupant_of(&inside.file)));
@@ -141,12 +141,12 @@ impl Gate {
                 return Ok(Entry::Inside(Passage { _inside: Arc::new(inside) }));
             }
         }
-        Err(Errno::EAGAIN)
+        Err(Errno::AGAIN)
     }
 
     /// Makes the file if it is not there yet. A file system that is full later then keeps nobody from entering.
     pub fn make_ready(&self) {
-        if sys::inspect(&*self.handle, NAME.as_ref()).err() == Some(Errno::ENOENT) {
+        if sys::inspect(&*self.handle, NAME.as_ref()).err() == Some(Errno::NOENT) {
             let _ = self.make();
         }
     }
@@ -166,7 +166,7 @@ impl Gate {
         // What was renamed is not there under this name any more.
         let _ = sys::unlink(&*self.handle, &private);
         match named {
-            Ok(()) | Err(Errno::EEXIST) => Ok(()),
+            Ok(()) | Err(Errno::EXIST) => Ok(()),
             Err(errno) => Err(errno),
         }
     }
@@ -177,7 +177,7 @@ impl Gate {
             sys::give_away(file, self.owner)?;
         }
         match sys::rename(&*self.handle, private, name, Rename::NoReplace) {
-            Err(Errno::EINVAL | Errno::ENOSYS | Errno::EOPNOTSUPP) => {
+            Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
                 sys::link(&*self.handle, private, name)
             }
             outcome => outcome,
@@ -209,7 +209,7 @@ mod tests {
         assert!(matches!(gate.try_enter(), Ok(Entry::Inside(_))));
         let open_to_all = std::fs::Permissions::from_mode(0o644);
         std::fs::set_permissions(scratch.path().join(NAME), open_to_all).unwrap();
-        assert_eq!(gate.try_enter().unwrap_err(), Errno::EPERM);
+        assert_eq!(gate.try_enter().unwrap_err(), Errno::PERM);
     }
 
     #[test]

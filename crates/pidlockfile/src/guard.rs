@@ -30,7 +30,7 @@ const PREFIX: &str = "pidlockfile";
 /// [`Error::step`] and the system's reason, if the directory cannot be opened or written.
 pub fn try_lock(path: impl AsRef<Path>) -> Result<Option<PidLock>, Error> {
     let path = path.as_ref();
-    let no_name = || Error::new(Step::Prepare, path, Errno::EINVAL);
+    let no_name = || Error::new(Step::Prepare, path, Errno::INVAL);
     let name = path.file_name().and_then(|name| name.to_str()).and_then(Name::new);
     let name = name.ok_or_else(no_name)?;
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());

@@ -159,14 +159,14 @@ mod tests;
 struct Readme;
 
 #[cfg(unix)]
-use nix::errno;
+use rustix::io as errno;
 
 pub use age::Age;
 pub use directory::Directory;
 #[cfg(all(unix, feature = "program"))]
 pub use draft::catch_file_size_signal;
 pub use draft::{Durability, NewFile, Published};
-pub use error::{Error, Step};
+pub use error::{Error, Step, words_of};
 pub use exchange::Attempt;
 #[cfg(feature = "program")]
 pub use flocked::without_children;

@@ -76,10 +76,10 @@ impl Directory {
     pub fn discard(&self, private: &Name) -> Result<(), Error> {
         let failed = Error::at(Step::Remove, private);
         if private.further_temporary(0).is_none() {
-            return Err(failed(Errno::EINVAL));
+            return Err(failed(Errno::INVAL));
         }
         match sys::unlink(self, private.as_os_str()) {
-            Ok(()) | Err(Errno::ENOENT) => Ok(()),
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
             Err(errno) => Err(failed(errno)),
         }
     }
@@ -145,7 +145,7 @@ impl Linked<'_> {
             Ok(()) => Ok(true),
             // The answer got lost, the deed was done.
             Err(_) if draft.has(name) => Ok(true),
-            Err(Errno::EEXIST) => Ok(false),
+            Err(Errno::EXIST) => Ok(false),
             Err(errno) => Err(Error::new(Step::Publish, name, errno)),
         }
     }
@@ -160,8 +160,8 @@ impl Linked<'_> {
         let private = draft.private.as_os_str();
         match sys::rename(*directory, private, name.as_os_str(), Rename::NoReplace) {
             Ok(()) => {}
-            Err(Errno::EEXIST) => return Ok(false),
-            Err(Errno::EINVAL | Errno::ENOSYS | Errno::EOPNOTSUPP) => match self.publish(name) {
+            Err(Errno::EXIST) => return Ok(false),
+            Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => match self.publish(name) {
                 Err(error) if has_no_room(error.errno) => {
                     let made = create_in_place(self.directory, name, &self.claim);
                     let Some(made) = made.map_err(Error::at(Step::Publish, name))? else {
@@ -232,7 +232,7 @@ impl Linked<'_> {
             other @ (Attempt::Contended | Attempt::Changed) => return Ok(other),
         }
         let link = || {
-            let further = draft.private.name().further_temporary(number).ok_or(Errno::EINVAL)?;
+            let further = draft.private.name().further_temporary(number).ok_or(Errno::INVAL)?;
             let private = PrivateName::new(directory, further.as_os_str().to_owned())?;
             let file = draft.made.file.try_clone().map_err(|error| sys::errno(&error))?;
             sys::link(*directory, draft.private.as_os_str(), private.as_os_str())?;
@@ -250,7 +250,7 @@ impl Linked<'_> {
     pub fn held(&self, passage: Option<&Passage>) -> Result<Judged, Error> {
         let Self { directory, draft, .. } = self;
         let name = draft.private.name();
-        let gone = Error::new(Step::Inspect, name, Errno::ENOENT);
+        let gone = Error::new(Step::Inspect, name, Errno::NOENT);
         let Found::File(mut judged) = directory.read(name, CONTENT_BYTES)? else {
             return Err(gone);
         };
@@ -288,7 +288,7 @@ impl Linked<'_> {
 
 /// There are no hard links.
 fn has_no_room(errno: Errno) -> bool {
-    matches!(errno, Errno::EPERM | Errno::EOPNOTSUPP | Errno::ENOSYS | Errno::EMLINK)
+    matches!(errno, Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS | Errno::MLINK)
 }
 
 #[cfg(test)]

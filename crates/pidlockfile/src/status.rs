@@ -8,8 +8,6 @@ mod unix;
 #[cfg(windows)]
 mod windows;
 
-#[cfg(unix)]
-pub(crate) use unix::errno_of;
 #[cfg(windows)]
 pub(crate) use windows::{DIRECTORIES_TOO, READ_ATTRIBUTES, UNFOLLOWED};
 

@@ -146,13 +146,13 @@ fn a_zombie_is_gone() {
 #[test]
 #[cfg(target_os = "linux")]
 fn a_signal_reaches_that_very_process_or_none() {
-    use nix::errno::Errno;
-    use nix::sys::signal::Signal;
+    use rustix::io::Errno;
+    use rustix::process::Signal;
 
     use crate::process::signal;
 
     let sent = |who: &ProcessIdentity| {
-        signal(who, Signal::SIGKILL as i32).map_err(|it| Errno::try_from(it).unwrap())
+        signal(who, Signal::KILL.as_raw()).map_err(|it| Errno::from_io_error(&it).unwrap())
     };
     let mut machine = Machine::default();
     let (mut child, pid) = sleeper();
@@ -166,12 +166,12 @@ fn a_signal_reaches_that_very_process_or_none() {
         },
     ];
     for other in others {
-        assert_eq!(sent(&other), Err(Errno::ESRCH));
+        assert_eq!(sent(&other), Err(Errno::SRCH));
     }
     assert!(child.try_wait().unwrap().is_none());
     sent(&who).unwrap();
     child.wait().unwrap();
-    assert_eq!(sent(&who), Err(Errno::ESRCH));
+    assert_eq!(sent(&who), Err(Errno::SRCH));
 }
 
 #[test]

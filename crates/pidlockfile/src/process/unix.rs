@@ -7,11 +7,8 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use nix::errno::Errno;
-#[cfg(not(target_os = "linux"))]
-use nix::sys::signal::Signal;
-use nix::sys::signal::kill;
-use nix::unistd::{Pid as Number, SysconfVar, getppid, getsid};
+use rustix::io::Errno;
+use rustix::process::{Pid as Number, Signal, getpid, getppid, getsid, test_kill_process};
 
 use super::identity::is_one_moment;
 use super::stat::{Stat, numbers_in, shift_in};
@@ -89,16 +86,14 @@ fn stat_again(stat: &File) -> io::Result<Option<Stat>> {
 /// there is one, and its state is hidden.
 #[cfg(target_os = "linux")]
 fn has_ended(pid: Pid) -> Option<bool> {
-    use std::os::fd::AsFd;
-
-    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
     match handle(pid) {
         Ok(process) => {
-            let mut asked = [PollFd::new(process.as_fd(), PollFlags::POLLIN)];
-            poll(&mut asked, PollTimeout::ZERO).ok().map(|ready| ready > 0)
+            let mut asked = [PollFd::new(&process, PollFlags::IN)];
+            poll(&mut asked, Some(&Timespec::default())).ok().map(|ready| ready > 0)
         }
-        Err(error) if error.raw_os_error() == Some(Errno::ESRCH as i32) => Some(true),
+        Err(error) if error.raw_os_error() == Some(Errno::SRCH.raw_os_error()) => Some(true),
         // A kernel before 5.3, the number of a thread, or no descriptor left.
         Err(_) => is_nobodys(pid).then_some(true),
     }
@@ -118,14 +113,18 @@ fn has_ended(pid: Pid) -> Option<bool> {
 pub fn handle(pid: Pid) -> io::Result<std::os::fd::OwnedFd> {
     use rustix::process::{PidfdFlags, pidfd_open};
 
-    let process = rustix::process::Pid::from_raw(pid.as_raw()).ok_or(rustix::io::Errno::SRCH)?;
-    Ok(pidfd_open(process, PidfdFlags::empty())?)
+    Ok(pidfd_open(number(pid)?, PidfdFlags::empty())?)
+}
+
+/// The same number in the form of the library of system calls.
+fn number(pid: Pid) -> Result<Number, Errno> {
+    Number::from_raw(pid.as_raw()).ok_or(Errno::SRCH)
 }
 
 /// Whether no process has this number here, as most programs ask: one that has ended has it until its parent waits for it.
 #[must_use]
 pub fn is_nobodys(pid: Pid) -> bool {
-    kill(nix::unistd::Pid::from_raw(pid.as_raw()), None) == Err(Errno::ESRCH)
+    number(pid).and_then(test_kill_process) == Err(Errno::SRCH)
 }
 
 /// Whether there is a process of this number here that has not ended.
@@ -140,7 +139,7 @@ pub fn lives(pid: Pid) -> bool {
 /// `ESRCH` when it has ended or cannot be told from another here; otherwise the system's reason.
 #[cfg(target_os = "linux")]
 pub fn signal(who: &ProcessIdentity, number: i32) -> io::Result<()> {
-    let name = rustix::process::Signal::from_named_raw(number).ok_or(Errno::EINVAL)?;
+    let name = Signal::from_named_raw(number).ok_or(Errno::INVAL)?;
     let process = handle(who.pid)?;
     // A process that is the same now was so when it was opened, or the descriptor is of one that has ended.
     is_surely(who)?;
@@ -153,16 +152,16 @@ pub fn signal(who: &ProcessIdentity, number: i32) -> io::Result<()> {
 /// `ESRCH` when it has ended; otherwise the system's reason.
 #[cfg(not(target_os = "linux"))]
 pub fn signal(who: &ProcessIdentity, number: i32) -> io::Result<()> {
-    let signal = Signal::try_from(number)?;
+    let name = Signal::from_named_raw(number).ok_or(Errno::INVAL)?;
     is_surely(who)?;
-    Ok(kill(nix::unistd::Pid::from_raw(who.pid.as_raw()), signal)?)
+    Ok(rustix::process::kill_process(self::number(who.pid)?, name)?)
 }
 
 fn is_surely(who: &ProcessIdentity) -> Result<(), Errno> {
     let mut machine = Machine::default();
     let is_here = !who.is_elsewhere(machine.here());
     let same = is_here && machine.fate(who) == super::Fate::Same;
-    if same { Ok(()) } else { Err(Errno::ESRCH) }
+    if same { Ok(()) } else { Err(Errno::SRCH) }
 }
 
 /// Reads `/proc/PID/stat`. `None` when it cannot be had, or `/proc` counts for another namespace.
@@ -232,7 +231,8 @@ fn is_called(pid: Pid, who: &ProcessIdentity) -> Option<bool> {
 
 /// The process ended before or while it was looked at.
 fn is_over(error: &io::Error) -> bool {
-    error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(Errno::ESRCH as i32)
+    error.kind() == io::ErrorKind::NotFound
+        || error.raw_os_error() == Some(Errno::SRCH.raw_os_error())
 }
 
 /// Reads the beginning of a file of `/proc`. One `read(2)` returns all of it, and no signal interrupts it.
@@ -307,8 +307,7 @@ fn hides_processes() -> bool {
 /// In what start times are counted.
 #[must_use]
 pub fn ticks_per_second() -> Option<u64> {
-    let ticks = nix::unistd::sysconf(SysconfVar::CLK_TCK).ok()??;
-    u64::try_from(ticks).ok().filter(|ticks| *ticks > 0)
+    Some(rustix::param::clock_ticks_per_second()).filter(|ticks| *ticks > 0)
 }
 
 /// The users of a process. `None` when there is no such process, or it is hidden, or `/proc` is that of another pid
@@ -355,21 +354,21 @@ const ADOPTERS: [&str; 9] = [
 /// # Errors
 /// [`NoCaller`].
 pub fn of_caller<T>(look: impl FnOnce(Pid) -> T) -> Result<T, NoCaller> {
-    let parent = getppid();
-    let pid = Pid::new(parent.as_raw().into()).ok_or(NoCaller::Outside)?;
+    let parent = getppid().ok_or(NoCaller::Outside)?;
+    let pid = Pid::new(parent.as_raw_pid().into()).ok_or(NoCaller::Outside)?;
     let seen = look(pid);
     let adopted = is_of_another_session(parent) || is_an_adopter(pid);
     // Asked last: while it is the same, the process had not ended, so nobody else had its number.
-    if adopted || getppid() != parent { Err(NoCaller::Ended) } else { Ok(seen) }
+    if adopted || getppid() != Some(parent) { Err(NoCaller::Ended) } else { Ok(seen) }
 }
 
 fn is_of_another_session(parent: Number) -> bool {
     let Ok(own) = getsid(None) else { return false };
     match getsid(Some(parent)) {
-        Ok(theirs) => theirs != own && own != Number::this(),
+        Ok(theirs) => theirs != own && own != getpid(),
         // Some systems do not tell another session's number.
-        Err(Errno::EPERM) => own != Number::this(),
-        Err(errno) => errno == Errno::ESRCH,
+        Err(Errno::PERM) => own != getpid(),
+        Err(errno) => errno == Errno::SRCH,
     }
 }
 

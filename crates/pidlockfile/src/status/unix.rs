@@ -6,7 +6,6 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use nix::errno::Errno;
 use rustix::fs::{AtFlags, FileType, Stat};
 
 use super::{Identity, Obstacle, Status};
@@ -79,11 +78,6 @@ fn bits(number: impl Into<i128>) -> u64 {
 
 fn unsigned(number: impl Into<u32>) -> u32 {
     number.into()
-}
-
-/// The other library's number of an error.
-pub(crate) fn errno_of(error: rustix::io::Errno) -> Errno {
-    Errno::from_raw(error.raw_os_error())
 }
 
 #[cfg(test)]

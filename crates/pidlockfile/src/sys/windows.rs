@@ -59,7 +59,7 @@ pub(crate) fn open_directory(path: &Path) -> Result<Handle, Errno> {
     let mut options = OpenOptions::new();
     options.access_mode(READ_ATTRIBUTES).share_mode(sharing).custom_flags(DIRECTORIES_TOO);
     let file = options.open(&path)?;
-    if file.metadata()?.is_dir() { Ok(Handle { path, file }) } else { Err(Errno::ENOENT) }
+    if file.metadata()?.is_dir() { Ok(Handle { path, file }) } else { Err(Errno::NOENT) }
 }
 
 pub(crate) fn inspect(dir: impl AsRef<Handle>, name: &OsStr) -> Result<Status, Errno> {
@@ -75,7 +75,7 @@ pub(crate) fn open_to_read(dir: impl AsRef<Handle>, name: &OsStr) -> Result<File
         options.open(&path).map_err(Errno::from)
     };
     match open(READ | SET_TIMES) {
-        Err(Errno::EACCES) => open(READ),
+        Err(Errno::ACCESS) => open(READ),
         opened => opened,
     }
 }
@@ -148,12 +148,12 @@ pub(crate) fn rename(
 ) -> Result<(), Errno> {
     let (from, to) = (dir.as_ref().at(from), dir.as_ref().at(to));
     match how {
-        Rename::Exchange => Err(Errno::EINVAL),
+        Rename::Exchange => Err(Errno::INVAL),
         Rename::Over => patiently(|| Ok(std::fs::rename(&from, &to)?)),
         Rename::NoReplace => {
             // The wrapper takes text; a path that is none cannot be given to it.
             let (Some(from), Some(to)) = (from.to_str(), to.to_str()) else {
-                return Err(Errno::EINVAL);
+                return Err(Errno::INVAL);
             };
             let failed = |error: winsafe::co::ERROR| {
                 Errno::of_number(i32::try_from(error.raw()).unwrap_or_default())
@@ -167,7 +167,7 @@ pub(crate) fn rename(
 fn patiently(mut step: impl FnMut() -> Result<(), Errno>) -> Result<(), Errno> {
     for _ in 1..TRIES {
         match step() {
-            Err(Errno::EBUSY) => std::thread::sleep(PAUSE),
+            Err(Errno::BUSY) => std::thread::sleep(PAUSE),
             other => return other,
         }
     }
@@ -176,7 +176,7 @@ fn patiently(mut step: impl FnMut() -> Result<(), Errno>) -> Result<(), Errno> {
 
 /// A file that was opened to be read excludes nobody: `EBADF`, which asks for one of [`open_to_write`].
 pub(crate) fn try_lock_inode(_file: &File) -> Result<bool, Errno> {
-    Err(Errno::EBADF)
+    Err(Errno::BADF)
 }
 
 /// What excludes others from a file, if it is there under that name.
@@ -193,8 +193,8 @@ pub(crate) fn try_lock_created(
 ) -> Result<Option<Lock>, Errno> {
     let writable = match open_to_write(dir, name) {
         Ok(writable) => writable,
-        Err(Errno::ENOENT) => return Ok(Some(Lock { _writable: None })),
-        Err(Errno::EBUSY) => return Ok(None),
+        Err(Errno::NOENT) => return Ok(Some(Lock { _writable: None })),
+        Err(Errno::BUSY) => return Ok(None),
         Err(errno) => return Err(errno),
     };
     let same = stat_open(&writable)?.identity == stat_open(file)?.identity;
@@ -209,13 +209,8 @@ pub(crate) fn settled(dir: impl AsRef<Handle>, name: &OsStr, file: File) -> Resu
 }
 
 /// Not before the file is closed.
-/// There is no `fcntl(2)`.
-pub(crate) fn is_record_locked(_file: &File) -> Result<bool, Errno> {
-    Ok(false)
-}
-
 pub(crate) fn unlock_inode(_file: &File) -> Result<(), Errno> {
-    Err(Errno::EINVAL)
+    Err(Errno::INVAL)
 }
 
 /// Users have no numbers here.
@@ -225,7 +220,7 @@ pub(crate) fn own_user() -> u32 {
 
 /// There is nobody to give it to.
 pub(crate) fn give_away(_file: &File, _owner: u32) -> Result<(), Errno> {
-    Err(Errno::ENOSYS)
+    Err(Errno::NOSYS)
 }
 
 /// The names in a directory, but for those that are no text.

@@ -4,12 +4,12 @@
 
 use std::cell::RefCell;
 
-use nix::errno::Errno;
+use rustix::io::Errno;
 
 use super::schedule::Turn;
 
 /// What a dead actor's calls answer; it is not there to read it.
-const DEAD: Errno = Errno::ESHUTDOWN;
+const DEAD: Errno = Errno::SHUTDOWN;
 
 /// What happens to one actor's calls, counted from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@ mod planted;
 mod schedule;
 mod step;
 
-use nix::errno::Errno;
+use rustix::io::Errno;
 
 use crate::{Directory, Durability, Error, Found, Judged, Name, NewFile};
 
@@ -16,7 +16,7 @@ type Unknown = &'static [(&'static str, Errno)];
 
 const EVERYTHING: Unknown = &[];
 const NO_RENAME_FLAGS: Unknown =
-    &[("rename-noreplace", Errno::EINVAL), ("rename-exchange", Errno::EINVAL)];
+    &[("rename-noreplace", Errno::INVAL), ("rename-exchange", Errno::INVAL)];
 
 fn name() -> Name {
     Name::new("lock").unwrap()

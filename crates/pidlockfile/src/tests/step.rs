@@ -5,42 +5,42 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use nix::errno::Errno;
 use rstest::rstest;
+use rustix::io::Errno;
 
 use super::faults::{Fault, Trace, under};
 use super::{EVERYTHING, NO_RENAME_FLAGS, Unknown, claim, judge, name};
 use crate::{Attempt, Directory, Durability, Error, NewFile, Published, temporary};
 
 const NO_LINKS_EITHER: Unknown = &[
-    ("rename-noreplace", Errno::ENOSYS),
-    ("rename-exchange", Errno::EOPNOTSUPP),
-    ("linkat", Errno::EPERM),
+    ("rename-noreplace", Errno::NOSYS),
+    ("rename-exchange", Errno::OPNOTSUPP),
+    ("linkat", Errno::PERM),
 ];
 
 /// What any call may answer when it fails.
 const ERRNOS: [Errno; 10] = [
-    Errno::EIO,
-    Errno::ENOSPC,
-    Errno::EACCES,
-    Errno::EPERM,
-    Errno::EINVAL,
-    Errno::EMFILE,
-    Errno::EINTR,
-    Errno::ENOSYS,
-    Errno::ENOENT,
-    Errno::EWOULDBLOCK,
+    Errno::IO,
+    Errno::NOSPC,
+    Errno::ACCESS,
+    Errno::PERM,
+    Errno::INVAL,
+    Errno::MFILE,
+    Errno::INTR,
+    Errno::NOSYS,
+    Errno::NOENT,
+    Errno::WOULDBLOCK,
 ];
 
 /// What a call may answer although it was done: over a network, or interrupted. A repeated
 /// request finds its own doing.
 fn lost_answers(call: &str) -> Vec<Errno> {
     let repeated = match call {
-        "create" | "linkat" => Errno::EEXIST,
-        "rename" | "rename-noreplace" | "unlinkat" => Errno::ENOENT,
-        _ => Errno::ESTALE,
+        "create" | "linkat" => Errno::EXIST,
+        "rename" | "rename-noreplace" | "unlinkat" => Errno::NOENT,
+        _ => Errno::STALE,
     };
-    vec![Errno::EIO, Errno::EINTR, Errno::ETIMEDOUT, repeated]
+    vec![Errno::IO, Errno::INTR, Errno::TIMEDOUT, repeated]
 }
 
 const OLD: &str = "the old words\n";
@@ -236,7 +236,7 @@ fn every_failing_call_leaves_the_old_lock_or_the_new_one_whole(
     });
     for fault in faults {
         let (Fault::Fail { at, .. } | Fault::Lost { at, .. }) = fault else { continue };
-        if calls[at] == "unlinkat" && fault == (Fault::Fail { at, errno: Errno::ENOENT }) {
+        if calls[at] == "unlinkat" && fault == (Fault::Fail { at, errno: Errno::NOENT }) {
             // Only true when somebody else has removed the file.
             continue;
         }
@@ -386,7 +386,7 @@ fn a_flock_that_asks_for_writing_gets_it(#[values(true, false)] same: bool) {
         std::fs::remove_file(scratch.path().join("lock")).unwrap();
         directory.publish(&name(), &NewFile { mode: 0o644, ..claim(OLD.as_bytes()) }).unwrap();
     }
-    let trace = under(Fault::Fail { at: 0, errno: Errno::EBADF }, EVERYTHING, None, || {
+    let trace = under(Fault::Fail { at: 0, errno: Errno::BADF }, EVERYTHING, None, || {
         directory.try_release(&name(), judged).unwrap()
     });
     assert_eq!(trace.calls[..2], ["flock", "openat"]);

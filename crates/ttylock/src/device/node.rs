@@ -150,7 +150,7 @@ impl Seen {
     }
 
     pub(super) fn is_open_to_others(&self) -> bool {
-        let trusted = || self.owner == 0 || self.owner == nix::unistd::geteuid().as_raw();
+        let trusted = || self.owner == 0 || self.owner == rustix::process::geteuid().as_raw();
         self.is_directory() && (self.mode & 0o002 != 0 || !trusted())
     }
 

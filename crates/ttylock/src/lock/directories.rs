@@ -12,9 +12,8 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use nix::fcntl::OFlag;
-use nix::sys::stat::Mode;
 use pidlockfile::{Directory, Found, Gate, Identity, Name, Published, Status};
+use rustix::fs::{Dir, Mode, OFlags};
 
 use super::names::{LockNames, is_lock_file};
 use crate::dialects::content::READ_LIMIT;
@@ -113,7 +112,7 @@ impl Directories {
     /// If the directory that is written cannot be opened. The others are optional.
     pub(crate) fn all(own: &Path, others: &[PathBuf]) -> Result<Self, pidlockfile::Error> {
         let own = Place::open(own)?;
-        let trusted = [0, nix::unistd::geteuid().as_raw(), own.directory.owner()];
+        let trusted = [0, rustix::process::geteuid().as_raw(), own.directory.owner()];
         let mut open = Self { own, others: Vec::new() };
         let others = others.iter().filter(|path| **path != open.own.path);
         for path in others {
@@ -272,9 +271,9 @@ impl Place {
 
     /// Whether it contains so many locks that there is no room for invented names.
     pub(super) fn is_crowded(&self) -> bool {
-        let Some(mut listing) = listing(&self.directory) else { return false };
+        let Some(listing) = listing(&self.directory) else { return false };
         let (mut files, mut locks) = (0_usize, 0_usize);
-        for entry in listing.iter().flatten() {
+        for entry in listing.flatten() {
             files = files.saturating_add(1);
             locks = locks.saturating_add(usize::from(is_lock(entry.file_name())));
             if files > FILES_COUNTED || locks >= LOCKS_FOR_INVENTED {
@@ -287,9 +286,8 @@ impl Place {
     /// The files with names of locks, in no order, up to a bound. If there are more, each owner of files has the same
     /// share.
     pub(super) fn lock_names(&self) -> Vec<Name> {
-        let Some(mut listing) = listing(&self.directory) else { return Vec::new() };
+        let Some(listing) = listing(&self.directory) else { return Vec::new() };
         let names = listing
-            .iter()
             .take(LISTED)
             .map_while(Result::ok)
             .filter(|entry| is_lock(entry.file_name()))
@@ -315,9 +313,9 @@ impl Place {
 }
 
 /// The entries of a directory.
-pub(super) fn listing(directory: impl AsFd) -> Option<nix::dir::Dir> {
-    let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-    nix::dir::Dir::openat(directory, ".", flags, Mode::empty()).ok()
+pub(super) fn listing(directory: impl AsFd) -> Option<Dir> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    Dir::new(rustix::fs::openat(directory, ".", flags, Mode::empty()).ok()?).ok()
 }
 
 fn is_lock(name: &CStr) -> bool {

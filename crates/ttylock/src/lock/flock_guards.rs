@@ -107,7 +107,7 @@ impl FlockGuards {
         (mode, form): (u32, &[u8]),
         most: impl FnOnce(&Name) -> usize,
     ) {
-        let ours = judged.status().owner == nix::unistd::geteuid().as_raw()
+        let ours = judged.status().owner == rustix::process::geteuid().as_raw()
             && judged.status().mode & 0o777 == mode
             && judged.content() == form;
         let (identity, modified) = (judged.identity(), judged.modified());

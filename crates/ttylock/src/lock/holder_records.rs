@@ -14,20 +14,20 @@
 //! record also tells its lock directory, and a service leaves the records of other directories alone.
 
 use std::collections::BTreeSet;
-use std::ffi::OsStr;
 use std::io;
-use std::os::fd::AsFd as _;
+use std::mem::MaybeUninit;
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use nix::errno::Errno;
-use nix::fcntl::{OFlag, readlinkat};
-use nix::sys::stat::Mode;
-use nix::unistd::{UnlinkatFlags, symlinkat, unlinkat};
 use pidlockfile::process::{ClockShift, Here, Machine, Observed, ProcessIdentity, Start};
 use pidlockfile::{Age, Directory, Gate, Identity, Linked, Name, Pid, Status, process};
+use rustix::fs::{
+    AtFlags, Dir, DirEntry, FileType, Mode, OFlags, readlinkat_raw, symlinkat, unlinkat,
+};
+use rustix::io::Errno;
 
 use super::directories::{Place, WrittenFile, listing};
 use crate::limits::NAMES_OF_A_LOCK;
@@ -47,6 +47,9 @@ const FROM: &str = "from";
 /// The private name of the file of a lock in the text of a record; the second if the lock was passed.
 const DRAFT: &str = "draft=";
 const PASSED: &str = "passed=";
+
+/// The longest target of a link (`PATH_MAX`).
+const PATH_BYTES: usize = 4096;
 
 /// How often another name is tried for a record if there is one of that name: the file then gets a time a second earlier.
 const TRIES: usize = 8;
@@ -253,10 +256,10 @@ impl HolderRecords {
     /// # Errors
     /// There is one, and it cannot be opened now.
     pub(crate) fn open(path: &Path, locks: Identity) -> io::Result<Self> {
-        let flags = HANDLE | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-        let handle = match nix::fcntl::open(path, flags, Mode::empty()) {
+        let flags = HANDLE | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let handle = match rustix::fs::open(path, flags, Mode::empty()) {
             Ok(handle) => handle,
-            Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP | Errno::EACCES | Errno::EPERM) => {
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::ACCESS | Errno::PERM) => {
                 return Ok(Self { directory: None, locks });
             }
             Err(errno) => return Err(errno.into()),
@@ -346,11 +349,11 @@ impl HolderRecords {
             match self.write(&record) {
                 // An earlier file had the same number, and a time that differs by less than the file system keeps. Never
                 // a later time: some programs take files from the future for stale.
-                Err(Errno::EEXIST) => file.make_earlier().map_err(|_| Errno::EEXIST)?,
+                Err(Errno::EXIST) => file.make_earlier().map_err(|_| Errno::EXIST)?,
                 outcome => return outcome.map(|is_written| is_written.then_some(record)),
             }
         }
-        Err(Errno::EEXIST)
+        Err(Errno::EXIST)
     }
 
     /// Writes a record, and replaces none. `false` as for [`HolderRecords::remember`].
@@ -358,9 +361,9 @@ impl HolderRecords {
         let Some((handle, text)) = self.directory().zip(record.to_text()) else { return Ok(false) };
         match symlinkat(text.as_str(), handle, record.entry.as_str()) {
             // The directory is gone, may not be written, or takes only shorter texts.
-            Err(
-                Errno::ENOENT | Errno::EACCES | Errno::EPERM | Errno::EROFS | Errno::ENAMETOOLONG,
-            ) => Ok(false),
+            Err(Errno::NOENT | Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::NAMETOOLONG) => {
+                Ok(false)
+            }
             outcome => outcome.map(|()| true),
         }
     }
@@ -373,8 +376,8 @@ impl HolderRecords {
     }
 
     fn unlink(&self, entry: &Name) -> Result<(), Errno> {
-        let handle = self.directory().ok_or(Errno::ENOENT)?;
-        unlinkat(handle, entry.as_str(), UnlinkatFlags::NoRemoveDir)
+        let handle = self.directory().ok_or(Errno::NOENT)?;
+        unlinkat(handle, entry.as_str(), AtFlags::empty())
     }
 
     /// The same by one of the lock's names, if there is such a record and none of its names leads to the file: it may have
@@ -395,12 +398,12 @@ impl HolderRecords {
         givers: &[WrittenFile],
     ) -> Result<(), Errno> {
         let from = self.directory().zip(receiver.file.entry(FROM));
-        let (handle, entry) = from.ok_or(Errno::ENOENT)?;
+        let (handle, entry) = from.ok_or(Errno::NOENT)?;
         let text: Vec<String> = givers.iter().map(|it| it.to_text()).collect();
         let write = || symlinkat(text.join("/").as_str(), handle, entry.as_str());
         match write() {
             // Of a file that is gone: the record of this one is new.
-            Err(Errno::EEXIST) => {
+            Err(Errno::EXIST) => {
                 self.unlink(&entry)?;
                 write()
             }
@@ -420,11 +423,10 @@ impl HolderRecords {
         let Some((handle, entry)) = from else { return Ok(None) };
         match readlinkat(handle, entry.as_str()) {
             Ok(text) => {
-                let text = text.to_str().unwrap_or_default();
                 let givers = text.split('/').filter_map(|it| WrittenFile::from_text(it, ':'));
                 Ok(Some(givers.collect()))
             }
-            Err(Errno::ENOENT | Errno::EINVAL) => Ok(None),
+            Err(Errno::NOENT | Errno::INVAL) => Ok(None),
             Err(errno) => Err(errno),
         }
     }
@@ -433,7 +435,7 @@ impl HolderRecords {
     pub(crate) fn end_pass(&self, receiver: WrittenFile) -> Result<(), Errno> {
         let Some(entry) = receiver.entry(FROM) else { return Ok(()) };
         match self.unlink(&entry) {
-            Err(Errno::ENOENT) => Ok(()),
+            Err(Errno::NOENT) => Ok(()),
             outcome => outcome,
         }
     }
@@ -441,8 +443,8 @@ impl HolderRecords {
     /// The links of this lock directory that a PASS has left, each with the record of the receiver's lock. Without that, it
     /// may be of any directory.
     pub(crate) fn unfinished(&self, most: usize) -> Vec<(Name, Option<HolderRecord>)> {
-        let Some(mut listing) = self.listing() else { return Vec::new() };
-        let names = listing.iter().map_while(Result::ok);
+        let Some(listing) = self.listing() else { return Vec::new() };
+        let names = listing.map_while(Result::ok);
         let names = names.filter_map(|entry| Name::new(entry.file_name().to_str().ok()?));
         let links = names.filter_map(|entry| {
             let record = self.receiver_of(&entry)?;
@@ -458,7 +460,7 @@ impl HolderRecords {
         let file = from.as_str().strip_prefix(FROM)?.strip_prefix('.')?;
         let held = WrittenFile::from_text(file, '.')?.entry(HELD)?;
         let record = readlinkat(self.directory()?, held.as_str()).ok();
-        Some(record.and_then(|text| parsed(held, &text)))
+        Some(record.and_then(|text| HolderRecord::from_text(held, &text)))
     }
 
     /// Removes such a link if there is still no record to it. Returns whether it is gone.
@@ -488,10 +490,10 @@ impl HolderRecords {
         let is_small = |handle| Status::of_open(handle).is_ok_and(|stat| stat.size < SMALL);
         let room = limit.saturating_sub(NAMES_OF_A_LOCK);
         self.directory().is_none_or(is_small)
-            || self.listing().is_none_or(|mut it| it.iter().take(limit).count() <= room)
+            || self.listing().is_none_or(|it| it.take(limit).count() <= room)
     }
 
-    fn listing(&self) -> Option<nix::dir::Dir> {
+    fn listing(&self) -> Option<Dir> {
         listing(self.directory()?)
     }
 
@@ -506,16 +508,16 @@ impl HolderRecords {
 
     /// The records of our lock directory, up to a bound.
     fn entries(&self, most: usize) -> Vec<HolderRecord> {
-        let Some((handle, mut listing)) = self.directory().zip(self.listing()) else {
+        let Some((handle, listing)) = self.directory().zip(self.listing()) else {
             return Vec::new();
         };
         // Records are links. Other files, such as the service's socket, are no records.
-        let is_link = |entry: &nix::dir::Entry| entry.file_type() == Some(nix::dir::Type::Symlink);
-        let links = listing.iter().map_while(Result::ok).take(most).filter(is_link);
-        let read = |entry: nix::dir::Entry| {
+        let is_link = |entry: &DirEntry| entry.file_type() == FileType::Symlink;
+        let links = listing.map_while(Result::ok).take(most).filter(is_link);
+        let read = |entry: DirEntry| {
             let name = Name::new(entry.file_name().to_str().ok()?)?;
             let text = readlinkat(handle, name.as_str()).ok()?;
-            parsed(name, &text).filter(|it| !self.is_anothers(it))
+            HolderRecord::from_text(name, &text).filter(|it| !self.is_anothers(it))
         };
         links.filter_map(read).collect()
     }
@@ -544,18 +546,14 @@ impl HolderRecords {
         for entry in file.entry(HELD).into_iter().chain(earlier) {
             let text = match readlinkat(handle, entry.as_str()) {
                 Err(
-                    Errno::ENOENT
-                    | Errno::EINVAL
-                    | Errno::ENAMETOOLONG
-                    | Errno::EACCES
-                    | Errno::EPERM,
+                    Errno::NOENT | Errno::INVAL | Errno::NAMETOOLONG | Errno::ACCESS | Errno::PERM,
                 ) => continue,
                 text => text?,
             };
             let is_it = |it: &HolderRecord| {
                 it.file == file && it.directory == directory && it.names.contains(name)
             };
-            if let Some(record) = parsed(entry, &text).filter(is_it) {
+            if let Some(record) = HolderRecord::from_text(entry, &text).filter(is_it) {
                 return Ok(Some(record));
             }
         }
@@ -563,8 +561,11 @@ impl HolderRecords {
     }
 }
 
-fn parsed(entry: Name, text: &OsStr) -> Option<HolderRecord> {
-    HolderRecord::from_text(entry, text.to_str()?)
+/// The target of a link in an open directory; empty if it is not text.
+fn readlinkat(handle: impl AsFd, entry: &str) -> Result<String, Errno> {
+    let mut room = [MaybeUninit::uninit(); PATH_BYTES];
+    let (target, _) = readlinkat_raw(handle, entry, &mut room)?;
+    Ok(std::str::from_utf8(target).unwrap_or_default().to_owned())
 }
 
 #[cfg(test)]
@@ -664,8 +665,7 @@ mod tests {
             let times =
                 rustix::fs::Timestamps { last_access: long_ago, last_modification: long_ago };
             for name in self.records() {
-                let (path, flags) =
-                    (self.path("state").join(name), rustix::fs::AtFlags::SYMLINK_NOFOLLOW);
+                let (path, flags) = (self.path("state").join(name), AtFlags::SYMLINK_NOFOLLOW);
                 rustix::fs::utimensat(rustix::fs::CWD, path, &times, flags).unwrap();
             }
         }
@@ -745,7 +745,7 @@ mod tests {
     #[rstest]
     #[case::once(1, Ok(true))]
     #[case::as_often_as_it_is_tried(TRIES - 1, Ok(true))]
-    #[case::too_often(TRIES, Err(Errno::EEXIST))]
+    #[case::too_often(TRIES, Err(Errno::EXIST))]
     fn a_file_whose_record_would_have_a_taken_name_gets_an_earlier_time(
         #[case] taken: usize,
         #[case] expected: Result<bool, Errno>,

@@ -8,9 +8,9 @@ use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::time::Instant;
 
-use nix::errno::Errno;
 use pidlockfile::Pid;
 use rustix::fs::{CWD, Dir, FileType, Mode, OFlags, openat};
+use rustix::io::Errno;
 
 use super::flock::FlockHolder;
 use super::out_of_sight::out_of_sight;
@@ -43,13 +43,12 @@ pub fn has_open(pid: Pid, node: &Node) -> io::Result<Option<bool>> {
 
 /// Whether the descriptor or the whole process has gone meanwhile.
 pub(super) fn has_gone(error: &io::Error) -> bool {
-    let errno = error.raw_os_error().map(Errno::from_raw);
-    matches!(errno, Some(Errno::ENOENT | Errno::ESRCH))
+    matches!(Errno::from_io_error(error), Some(Errno::NOENT | Errno::SRCH))
 }
 
 fn is_lack_of_room(error: &io::Error) -> bool {
-    let errno = error.raw_os_error().map(Errno::from_raw);
-    matches!(errno, Some(Errno::EMFILE | Errno::ENFILE | Errno::ENOMEM))
+    let errno = Errno::from_io_error(error);
+    matches!(errno, Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM))
 }
 
 /// The descriptors of exactly one process: a later process with its number has others.
@@ -373,11 +372,11 @@ mod tests {
 
     /// The errors of an ended process, a hidden one, and a lack of our own resources are kept apart.
     #[rstest]
-    #[case::ended(Errno::ENOENT, [true, false])]
-    #[case::ends(Errno::ESRCH, [true, false])]
-    #[case::anothers(Errno::EACCES, [false, false])]
-    #[case::no_descriptor(Errno::EMFILE, [false, true])]
-    #[case::no_descriptor_of_the_machine(Errno::ENFILE, [false, true])]
+    #[case::ended(Errno::NOENT, [true, false])]
+    #[case::ends(Errno::SRCH, [true, false])]
+    #[case::anothers(Errno::ACCESS, [false, false])]
+    #[case::no_descriptor(Errno::MFILE, [false, true])]
+    #[case::no_descriptor_of_the_machine(Errno::NFILE, [false, true])]
     fn an_error_says_why_a_process_cannot_be_examined(
         #[case] errno: Errno,
         #[case] why: [bool; 2],

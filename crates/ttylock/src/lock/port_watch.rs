@@ -5,12 +5,15 @@
 //! and after a port was examined, it rests for nine times as long as that took. An event in the meantime is not lost.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ffi::{OsStr, OsString};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, InotifyEvent, WatchDescriptor};
+use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 
 /// The least pause between two examinations of a port, and between two readings of its events.
 const EXAMINATION_GAP: Duration = Duration::from_millis(10);
@@ -22,15 +25,18 @@ const EXAMINATION_SHARE: u32 = 9;
 const SCAN_EVERY: Duration = Duration::from_secs(1);
 
 /// The events of a node.
-const OF_NODE: AddWatchFlags = AddWatchFlags::IN_OPEN.union(AddWatchFlags::IN_CLOSE);
+const OF_NODE: WatchFlags = WatchFlags::OPEN.union(WatchFlags::CLOSE);
 
 /// The events of a directory of nodes: an adapter that is unplugged and comes back has another node, which may become
 /// readable a moment later.
-const OF_DIRECTORY: AddWatchFlags =
-    AddWatchFlags::IN_CREATE.union(AddWatchFlags::IN_ATTRIB).union(AddWatchFlags::IN_MOVED_TO);
+const OF_DIRECTORY: WatchFlags =
+    WatchFlags::CREATE.union(WatchFlags::ATTRIB).union(WatchFlags::MOVED_TO);
 
 /// Events are read at most so many times before they are handled.
 const READS: usize = 16;
+
+/// So many bytes of events are read at once.
+const READ_BYTES: usize = 4096;
 
 /// The watched ports, by their real names.
 ///
@@ -53,10 +59,11 @@ const READS: usize = 16;
 /// ```
 #[derive(Debug)]
 pub struct PortWatch {
-    events: Inotify,
+    events: OwnedFd,
     dev_dir: PathBuf,
     ports: BTreeMap<String, Port>,
-    nodes: HashMap<WatchDescriptor, String>,
+    /// By the numbers of their watches.
+    nodes: HashMap<i32, String>,
     /// No events are read before this moment.
     rests_until: Option<Instant>,
 }
@@ -101,7 +108,7 @@ impl PortWatch {
     /// # Errors
     /// The system's.
     pub fn of(dev_dir: &Path) -> io::Result<Self> {
-        let events = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC)?;
+        let events = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
         let (dev_dir, ports) = (dev_dir.to_owned(), BTreeMap::new());
         Ok(Self { events, dev_dir, ports, nodes: HashMap::new(), rests_until: None })
     }
@@ -120,9 +127,9 @@ impl PortWatch {
     fn watch(&mut self, port: &str) -> io::Result<()> {
         let path = self.dev_dir.join(port);
         if let Some(directory) = path.parent() {
-            let _ = self.events.add_watch(directory, OF_DIRECTORY);
+            let _ = inotify::add_watch(&self.events, directory, OF_DIRECTORY);
         }
-        let node = self.events.add_watch(&path, OF_NODE)?;
+        let node = inotify::add_watch(&self.events, &path, OF_NODE)?;
         self.nodes.insert(node, port.to_owned());
         Ok(())
     }
@@ -131,7 +138,8 @@ impl PortWatch {
     pub fn keep_only(&mut self, is_wanted: impl Fn(&str) -> bool) {
         self.ports.retain(|port, _| is_wanted(port));
         let events = &self.events;
-        self.nodes.retain(|node, port| is_wanted(port) || events.rm_watch(*node).is_err());
+        let is_there = |node| inotify::remove_watch(events, node).is_err();
+        self.nodes.retain(|node, port| is_wanted(port) || is_there(*node));
     }
 
     /// Readable when an event has come; none while events rest.
@@ -146,18 +154,18 @@ impl PortWatch {
             return;
         }
         self.rests_until = None;
-        for _ in 0..READS {
-            let Ok(events) = self.events.read_events() else { return };
+        let events = pending(&self.events);
+        if !events.is_empty() {
             self.rests_until = now.checked_add(EXAMINATION_GAP);
-            events.iter().for_each(|event| self.handle(event, now));
         }
+        events.iter().for_each(|event| self.handle(event, now));
     }
 
-    fn handle(&mut self, event: &InotifyEvent, now: Instant) {
-        let is_lost = event.mask.contains(AddWatchFlags::IN_Q_OVERFLOW);
-        let opened = self.nodes.get(&event.wd).cloned();
-        if event.mask.contains(AddWatchFlags::IN_IGNORED) {
-            self.nodes.remove(&event.wd);
+    fn handle(&mut self, event: &NodeEvent, now: Instant) {
+        let is_lost = event.what.contains(ReadFlags::QUEUE_OVERFLOW);
+        let opened = self.nodes.get(&event.watch).cloned();
+        if event.what.contains(ReadFlags::IGNORED) {
+            self.nodes.remove(&event.watch);
         }
         let name = event.name.as_deref();
         let is_new = |port: &str| name.is_some() && Path::new(port).file_name() == name;
@@ -210,6 +218,30 @@ impl PortWatch {
     pub fn next_moment(&self) -> Option<Instant> {
         self.ports.values().filter_map(Port::moment).chain(self.rests_until).min()
     }
+}
+
+/// An event as the kernel reports it.
+#[derive(Debug)]
+struct NodeEvent {
+    watch: i32,
+    what: ReadFlags,
+    /// The name in a watched directory.
+    name: Option<OsString>,
+}
+
+/// Reads the events that have come, up to a bound.
+fn pending(events: &OwnedFd) -> Vec<NodeEvent> {
+    let mut room = [MaybeUninit::uninit(); READ_BYTES];
+    let mut reader = Reader::new(events, &mut room);
+    let (mut pending, mut reads) = (Vec::new(), 0_usize);
+    // One reading may have several.
+    while reads < READS || !reader.is_buffer_empty() {
+        reads = reads.saturating_add(usize::from(reader.is_buffer_empty()));
+        let Ok(event) = reader.next() else { break };
+        let name = event.file_name().map(|name| OsStr::from_bytes(name.to_bytes()).to_owned());
+        pending.push(NodeEvent { watch: event.wd(), what: event.events(), name });
+    }
+    pending
 }
 
 impl Port {

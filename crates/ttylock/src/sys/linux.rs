@@ -10,11 +10,12 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 
-use nix::errno::Errno;
-use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
-use nix::sys::stat::Mode;
 use pidlockfile::Pid;
-use rustix::fs::{AtFlags, CWD, RawDir, SeekFrom, StatFs, Statx, StatxFlags};
+use rustix::fs::{
+    AtFlags, CWD, Mode, OFlags, RawDir, ResolveFlags, SeekFrom, StatFs, Statx, StatxFlags, openat,
+    openat2,
+};
+use rustix::io::Errno;
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 use rustix::thread::{CapabilitySet, capabilities};
 use rustix::time::{ClockId, clock_gettime};
@@ -23,7 +24,7 @@ use super::{Seen, look_plainly};
 use crate::device::Numbers;
 
 /// The flag for opening a directory that need not be listed.
-pub(crate) const HANDLE: OFlag = OFlag::O_PATH;
+pub(crate) const HANDLE: OFlags = OFlags::PATH;
 
 /// Whether `/proc` shows what processes have open (proc(5), `/proc/PID/fd`).
 pub(crate) const SHOWS_DESCRIPTORS: bool = true;
@@ -46,7 +47,7 @@ pub(crate) fn look_at(path: &Path) -> io::Result<Seen> {
     match rustix::fs::statx(CWD, path, flags, StatxFlags::BASIC_STATS) {
         Ok(seen) => Ok(seen.into()),
         // Kernels before 4.11.
-        Err(rustix::io::Errno::NOSYS) => look_plainly(path),
+        Err(Errno::NOSYS) => look_plainly(path),
         Err(errno) => Err(errno.into()),
     }
 }
@@ -55,7 +56,7 @@ pub(crate) fn look_at(path: &Path) -> io::Result<Seen> {
 pub(crate) fn look_through(directory: impl AsFd, link: &CStr) -> io::Result<Seen> {
     match rustix::fs::statx(&directory, link, AtFlags::STATX_DONT_SYNC, StatxFlags::BASIC_STATS) {
         Ok(seen) => Ok(seen.into()),
-        Err(rustix::io::Errno::NOSYS) => {
+        Err(Errno::NOSYS) => {
             let directory = directory.as_fd().as_raw_fd();
             let link = OsStr::from_bytes(link.to_bytes());
             let path = Path::new("/proc/self/fd").join(directory.to_string()).join(link);
@@ -70,7 +71,7 @@ pub(crate) fn look_into(open: impl AsFd) -> io::Result<Seen> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     match rustix::fs::statx(&open, c"", flags, StatxFlags::BASIC_STATS) {
         Ok(seen) => Ok(seen.into()),
-        Err(rustix::io::Errno::NOSYS) => {
+        Err(Errno::NOSYS) => {
             let open = std::fs::File::from(open.as_fd().try_clone_to_owned()?);
             open.metadata().map(|seen| Seen::from(&seen))
         }
@@ -79,7 +80,7 @@ pub(crate) fn look_into(open: impl AsFd) -> io::Result<Seen> {
 }
 
 /// For a single thread instead of a process: since Linux 6.9 (`PIDFD_THREAD` in pidfd_open(2)).
-const OF_A_THREAD: PidfdFlags = PidfdFlags::from_bits_retain(rustix::fs::OFlags::EXCL.bits());
+const OF_A_THREAD: PidfdFlags = PidfdFlags::from_bits_retain(OFlags::EXCL.bits());
 
 /// One process or thread, never a later one with its number (pidfd_open(2)).
 #[derive(Debug)]
@@ -92,7 +93,7 @@ impl ProcessHandle {
 
     /// A thread by its number, or an error of the system: older kernels know processes only.
     pub(crate) fn of_thread(number: i32) -> io::Result<Self> {
-        let thread = rustix::process::Pid::from_raw(number).ok_or(Errno::ESRCH)?;
+        let thread = rustix::process::Pid::from_raw(number).ok_or(Errno::SRCH)?;
         Ok(Self(pidfd_open(thread, OF_A_THREAD)?))
     }
 
@@ -101,7 +102,7 @@ impl ProcessHandle {
     pub(crate) fn duplicate(&self, number: i32) -> io::Result<Option<OwnedFd>> {
         match pidfd_getfd(&self.0, number, PidfdGetfdFlags::empty()) {
             Ok(descriptor) => Ok(Some(descriptor)),
-            Err(rustix::io::Errno::BADF) => Ok(None),
+            Err(Errno::BADF) => Ok(None),
             Err(errno) => Err(errno.into()),
         }
     }
@@ -125,11 +126,11 @@ impl From<Statx> for Seen {
 /// Opens a directory in one that others may write: they may have made it, put a link in its place,
 /// or mounted something over it.
 pub(crate) fn open_below(above: impl AsFd, name: &OsStr) -> Result<OwnedFd, Errno> {
-    let flags = HANDLE | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-    let resolve = ResolveFlag::RESOLVE_NO_XDEV | ResolveFlag::RESOLVE_NO_SYMLINKS;
-    match openat2(above.as_fd(), name, OpenHow::new().flags(flags).resolve(resolve)) {
+    let flags = HANDLE | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let resolve = ResolveFlags::NO_XDEV | ResolveFlags::NO_SYMLINKS;
+    match openat2(&above, name, flags, Mode::empty(), resolve) {
         // Before Linux 5.6 nothing more can be asked.
-        Err(Errno::ENOSYS) => nix::fcntl::openat(above.as_fd(), name, flags, Mode::empty()),
+        Err(Errno::NOSYS) => openat(above, name, flags, Mode::empty()),
         answer => answer,
     }
 }
@@ -249,8 +250,8 @@ struct Listed {
 impl SmallListing {
     /// `None` if the directory may not be listed, or if its file system does not list it as it is at one moment.
     pub(crate) fn open(directory: impl AsFd) -> Option<Self> {
-        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-        let directory = nix::fcntl::openat(directory.as_fd(), ".", flags, Mode::empty()).ok()?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory = openat(directory, ".", flags, Mode::empty()).ok()?;
         let is_exact = rustix::fs::fstatfs(&directory).is_ok_and(|of| is_exact(&of));
         let listed = Listed { directory, is_at_start: true, names: Vec::new(), version: None };
         is_exact.then(|| Self { listed: Mutex::new(listed), is_large: false.into() })
@@ -322,7 +323,7 @@ impl Listed {
 
 /// Splits a `dev_t` into major and minor number (makedev(3)).
 pub(crate) fn numbers(device: u64) -> Numbers {
-    Numbers { major: nix::sys::stat::major(device), minor: nix::sys::stat::minor(device) }
+    Numbers { major: rustix::fs::major(device).into(), minor: rustix::fs::minor(device).into() }
 }
 
 /// The supplementary groups of the process that connected a Unix socket, as they were at that moment (`SO_PEERGROUPS` in
@@ -332,7 +333,7 @@ pub(crate) fn numbers(device: u64) -> Numbers {
 /// The system's, as for a socket of another kind.
 #[expect(unsafe_code, reason = "no library offers this call")]
 pub fn peer_groups(socket: BorrowedFd<'_>) -> io::Result<Vec<u32>> {
-    use nix::libc::{SO_PEERGROUPS, SOL_SOCKET, getsockopt, socklen_t};
+    use libc::{SO_PEERGROUPS, SOL_SOCKET, getsockopt, socklen_t};
 
     // Most processes are in fewer. The kernel tells how many there are if there is no room for all of them.
     let mut groups = vec![0_u32; 64];
@@ -350,11 +351,35 @@ pub fn peer_groups(socket: BorrowedFd<'_>) -> io::Result<Vec<u32>> {
             return Ok(groups);
         }
         let error = io::Error::last_os_error();
-        if error.raw_os_error() != Some(nix::libc::ERANGE) || count <= groups.len() {
+        if error.raw_os_error() != Some(libc::ERANGE) || count <= groups.len() {
             return Err(error);
         }
         groups.resize(count, 0);
     }
+}
+
+/// Whether another process locks any part of the file by `fcntl(2)`, also by an open file description (OFD). These locks do
+/// not conflict with `flock(2)`. A program that uses a lock file only so, such as Python's fasteners, leaves it empty. On a
+/// file system that cannot tell, there is none.
+#[expect(
+    unsafe_code,
+    reason = "rustix asserts that the lock's process has a number: an OFD lock has -1"
+)]
+pub(crate) fn is_record_locked(file: impl AsFd) -> bool {
+    use libc::{EOVERFLOW, F_GETLK, F_UNLCK, F_WRLCK, SEEK_SET, c_int, c_short, fcntl, flock};
+
+    // The C library gives these constants another type than the field has.
+    let short = |number: c_int| c_short::try_from(number).unwrap_or_default();
+    // Which lock would be in the way of one for writing? The question needs no right to write.
+    let (l_type, l_whence) = (short(F_WRLCK), short(SEEK_SET));
+    let mut lock = flock { l_type, l_whence, l_start: 0, l_len: 0, l_pid: 0 };
+    // SAFETY: the call reads and writes this structure, and nothing else.
+    let got = unsafe { fcntl(file.as_fd().as_raw_fd(), F_GETLK, &raw mut lock) };
+    if got == 0 {
+        return lock.l_type != short(F_UNLCK);
+    }
+    // The lock is behind what the numbers of this system reach.
+    io::Error::last_os_error().raw_os_error() == Some(EOVERFLOW)
 }
 
 #[cfg(test)]
@@ -437,8 +462,8 @@ mod tests {
     #[test]
     fn the_groups_of_a_peer_are_those_of_the_process() {
         let (one, _other) = std::os::unix::net::UnixStream::pair().unwrap();
-        let own = nix::unistd::getgroups().unwrap();
-        let own: Vec<u32> = own.into_iter().map(nix::unistd::Gid::as_raw).collect();
+        let own = rustix::process::getgroups().unwrap();
+        let own: Vec<u32> = own.into_iter().map(rustix::process::Gid::as_raw).collect();
         assert_eq!(peer_groups(one.as_fd()).unwrap(), own);
         let file = fs::File::open("/proc/self/stat").unwrap();
         assert!(peer_groups(file.as_fd()).is_err());

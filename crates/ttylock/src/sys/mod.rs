@@ -18,12 +18,14 @@ pub use linux::peer_groups;
 #[cfg(target_os = "linux")]
 pub(crate) use linux::{
     FileClock, HANDLE, NamesVersion, ProcessHandle, SHOWS_DESCRIPTORS, SmallListing, counts_links,
-    examines_all, is_listed_exactly, look_at, look_into, look_through, numbers, open_below,
+    examines_all, is_listed_exactly, is_record_locked, look_at, look_into, look_through, numbers,
+    open_below,
 };
 #[cfg(not(target_os = "linux"))]
 pub(crate) use unix::{
     FileClock, HANDLE, NamesVersion, ProcessHandle, SHOWS_DESCRIPTORS, SmallListing, counts_links,
-    examines_all, is_listed_exactly, look_at, look_into, look_through, numbers, open_below,
+    examines_all, is_listed_exactly, is_record_locked, look_at, look_into, look_through, numbers,
+    open_below,
 };
 
 /// The file that a name leads to.

@@ -5,16 +5,15 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
-use nix::errno::Errno;
-use nix::fcntl::OFlag;
-use nix::sys::stat::Mode;
 use pidlockfile::{Pid, Status};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 
 use super::{Seen, look_plainly};
 use crate::device::Numbers;
 
 /// The flag for opening a directory: these systems also require the right to list it.
-pub(crate) const HANDLE: OFlag = OFlag::O_RDONLY;
+pub(crate) const HANDLE: OFlags = OFlags::RDONLY;
 
 /// `/proc`, where there is one, does not show what processes have open.
 pub(crate) const SHOWS_DESCRIPTORS: bool = false;
@@ -61,20 +60,19 @@ impl ProcessHandle {
 /// Opens a directory in one that others may write: they may have made it, put a link in its place,
 /// or mounted something over it.
 pub(crate) fn open_below(above: impl AsFd, name: &OsStr) -> Result<OwnedFd, Errno> {
-    let flags =
-        HANDLE | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
+    let flags = HANDLE | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let own = device(Status::of_open(above.as_fd()))?;
-    let name = name.to_str().ok_or(Errno::EILSEQ)?;
+    let name = name.to_str().ok_or(Errno::ILSEQ)?;
     // Only a look beforehand shows what is mounted there.
     if device(Status::of_name(above.as_fd(), name))? != own {
-        return Err(Errno::EXDEV);
+        return Err(Errno::XDEV);
     }
-    let opened = nix::fcntl::openat(above.as_fd(), name, flags, Mode::empty())?;
-    if device(Status::of_open(&opened))? == own { Ok(opened) } else { Err(Errno::EXDEV) }
+    let opened = rustix::fs::openat(above, name, flags, Mode::empty())?;
+    if device(Status::of_open(&opened))? == own { Ok(opened) } else { Err(Errno::XDEV) }
 }
 
 fn device(seen: io::Result<Status>) -> Result<u64, Errno> {
-    let number = |error: io::Error| error.raw_os_error().map_or(Errno::EIO, Errno::from_raw);
+    let number = |error: io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
     seen.map(|seen| seen.identity.device).map_err(number)
 }
 
@@ -135,5 +133,10 @@ pub(crate) fn numbers(device: u64) -> Numbers {
 
 /// Not known here: each name of a lock has a file of its own.
 pub(crate) fn counts_links(_directory: impl AsFd) -> bool {
+    false
+}
+
+/// Where the kernel lists no locks, none is asked for.
+pub(crate) fn is_record_locked(_: impl AsFd) -> bool {
     false
 }

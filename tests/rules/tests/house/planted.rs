@@ -285,9 +285,9 @@ fn a_library_without_a_tested_readme() {
 }
 
 #[rstest]
-#[case::in_a_signature("pub fn planted(_: nix::sys::signal::Signal) {}", true)]
-#[case::renamed("use nix::Result as Done;\npub fn planted() -> Done<()> { Ok(()) }", true)]
-#[case::for_the_crate_alone("pub(crate) fn planted(_: nix::sys::signal::Signal) {}", false)]
+#[case::in_a_signature("pub fn planted(_: rustix::process::Signal) {}", true)]
+#[case::renamed("use rustix::io::Result as Done;\npub fn planted() -> Done<()> { Ok(()) }", true)]
+#[case::for_the_crate_alone("pub(crate) fn planted(_: rustix::process::Signal) {}", false)]
 #[case::of_the_workspace("pub fn planted(_: crate::Pid) {}", false)]
 fn a_type_of_another_crate_in_a_public_api(#[case] planted: &str, #[case] is_caught: bool) {
     let mut house = house();

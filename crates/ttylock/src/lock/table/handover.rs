@@ -7,9 +7,8 @@
 //! receiver's or the giver's, by the first one. Private names go last, so that no other file gets the number of one of
 //! these before its record is gone.
 
-use nix::fcntl::AtFlags;
-use nix::unistd::linkat;
-use pidlockfile::{Attempt, Directory, Entry, Found, Judged, Name, Passage, Status};
+use pidlockfile::{Attempt, Directory, Entry, Found, Judged, Name, Passage, Status, words_of};
+use rustix::fs::{AtFlags, linkat};
 
 use super::hold::{Busy, Lock};
 use super::passing::{Leads, Mending, Pair};
@@ -69,7 +68,7 @@ impl Handover {
 /// private name, but only these may remove what has a name of a lock.
 fn may_rename(directory: &Directory, user: u32) -> bool {
     const STICKY: u32 = 0o1000;
-    let own = nix::unistd::geteuid().as_raw();
+    let own = rustix::process::geteuid().as_raw();
     directory.mode() & STICKY == 0 || [0, own, directory.owner()].contains(&user)
 }
 
@@ -272,7 +271,7 @@ pub(super) fn finish(
     is_over: bool,
 ) -> Result<(), String> {
     let Handover { receiver, givers, names, draft } = handover;
-    state.records.end_pass(*receiver).map_err(|errno| errno.desc().to_owned())?;
+    state.records.end_pass(*receiver).map_err(|errno| words_of(&errno.into()))?;
     let others = if is_over { givers.as_slice() } else { std::slice::from_ref(receiver) };
     for lock in others {
         for name in names {
@@ -289,7 +288,8 @@ impl State {
     /// The files of the giver, while a lock is being passed.
     fn givers_of(&mut self, receiver: &HolderRecord) -> Result<Option<Vec<WrittenFile>>, Busy> {
         self.records.givers_of(receiver).map_err(|errno| {
-            self.say(Weight::Warning, format!("busy: a link of a PASS cannot be read: {errno}"));
+            let why = words_of(&errno.into());
+            self.say(Weight::Warning, format!("busy: a link of a PASS cannot be read: {why}"));
             Busy::Changing(None)
         })
     }

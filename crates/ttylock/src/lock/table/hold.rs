@@ -16,6 +16,7 @@ use crate::lock::holder_records::HolderRecord;
 use crate::lock::meanwhile::{self, Before};
 use crate::lock::out_of_sight::out_of_sight;
 use crate::lock::{Cause, Stop, Weight};
+use crate::sys::is_record_locked;
 
 /// A lock file as it was read, and its record.
 #[derive(Debug)]
@@ -216,7 +217,7 @@ impl State {
             // Breaking it will show that it has changed, or why it cannot be held.
             Ok(Attempt::Changed) | Err(_) => return Ok(()),
             // A lock by `fcntl(2)` counts as a `flock(2)` does, and does not conflict with ours.
-            Ok(Attempt::Done(())) if !judged.is_record_locked() => return Ok(()),
+            Ok(Attempt::Done(())) if !is_record_locked(&*judged) => return Ok(()),
             Ok(Attempt::Done(())) if decides => besides = Some(Pid::this()),
             Ok(Attempt::Contended) if decides => {}
             Ok(Attempt::Done(()) | Attempt::Contended) => {
@@ -258,7 +259,7 @@ impl State {
         let mut sight = sight.ok_or(Cause::Reading)?;
         sight.holders.retain(|holder| Some(*holder) != besides.map(FlockHolder::Process));
         let everybody = !place.directory.is_gated();
-        let own = nix::unistd::geteuid().as_raw();
+        let own = rustix::process::geteuid().as_raw();
         let entitled = Entitled { own, owner: seen.owner, everybody };
         let of = |pid| (process::real_user(pid), lives(pid));
         Ok(flock::flocker(&sight, !out_of_sight().outside, entitled, of))

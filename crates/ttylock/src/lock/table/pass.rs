@@ -2,7 +2,7 @@
 //! to the giver's file, the names, the first one last. `handover.rs` has what happens if this is not finished.
 
 use pidlockfile::process::{self, Fate, lives};
-use pidlockfile::{Attempt, Linked, Name, Pid};
+use pidlockfile::{Attempt, Linked, Name, Pid, words_of};
 
 use super::daemon::most_kept;
 use super::handover::Handover;
@@ -167,7 +167,8 @@ fn pass_each(
     if let Some(record) = &record {
         if let Err(errno) = state.records.begin_pass(record, &handover.givers) {
             state.records.forget(record);
-            let text = format!("{} cannot be passed: {}", own.path.display(), errno.desc());
+            let why = words_of(&errno.into());
+            let text = format!("{} cannot be passed: {why}", own.path.display());
             state.say(Weight::Warning, text);
             return Err(Stop::Denied);
         }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use pidlockfile::{
     Attempt, Entry, Error, Found, Linked, Name, NewFile, Passage, Pid, Published, Status, Step,
-    process,
+    process, words_of,
 };
 
 use super::classify::{Stale, counts_as_lock};
@@ -254,7 +254,7 @@ pub(super) fn remember(
     file: &mut Linked<'_>,
 ) -> Result<Option<HolderRecord>, Stop> {
     state.records.remember(claimant, names, origin, file).map_err(|errno| {
-        let (pid, why) = (claimant.who.pid, errno.desc());
+        let (pid, why) = (claimant.who.pid, words_of(&errno.into()));
         state.say(Weight::Warning, format!("refused pid {pid}: its start is not recorded: {why}"));
         Stop::Denied
     })
