@@ -9,14 +9,13 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use crate::age::Age;
 use crate::errno::Errno;
 use crate::error::{Error, Step};
 use crate::found::{Found, Judged};
 use crate::gate::Gate;
 use crate::name::Name;
 use crate::process::{Pid, lives};
-use crate::status::{Identity, Obstacle, Status};
+use crate::status::{Age, Identity, Obstacle, Status};
 use crate::sys::Rename;
 use crate::{sys, temporary};
 

@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::{fmt, io};
 
 use crate::errno::Errno;
-use crate::shown::shown;
+use crate::name::shown;
 
 /// A system call that failed while handling a lock file.
 #[derive(Clone, Debug, PartialEq, Eq)]

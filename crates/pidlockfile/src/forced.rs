@@ -6,7 +6,6 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::time::{Duration, SystemTime};
 
-use crate::age::Age;
 use crate::directory::Directory;
 use crate::draft::{Draft, Durability, NewFile, PrivateName, Published};
 use crate::errno::Errno;
@@ -15,6 +14,7 @@ use crate::exchange::{Attempt, Exchange, TRIES_TO_EXCHANGE_BACK};
 use crate::found::{Found, Judged};
 use crate::name::Name;
 use crate::process::{Pid, lives};
+use crate::status::Age;
 use crate::{sys, temporary};
 
 /// So old at most is the draft of a release that is on its way, and so old that of one whose maker

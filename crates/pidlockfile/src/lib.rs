@@ -122,7 +122,6 @@
 
 #![warn(clippy::exhaustive_enums, clippy::exhaustive_structs)]
 
-mod age;
 mod breaking;
 mod directory;
 mod draft;
@@ -140,7 +139,6 @@ mod guard;
 mod linked;
 mod name;
 pub mod process;
-mod shown;
 mod status;
 mod sys;
 mod temporary;
@@ -161,7 +159,6 @@ struct Readme;
 #[cfg(unix)]
 use rustix::io as errno;
 
-pub use age::Age;
 pub use directory::Directory;
 #[cfg(all(unix, feature = "program"))]
 pub use draft::catch_file_size_signal;
@@ -175,10 +172,9 @@ pub use gate::{Entry, Gate, Occupant, Passage};
 pub use guard::{PidLock, try_lock};
 #[cfg(unix)]
 pub use linked::Linked;
-pub use name::Name;
+pub use name::{Name, ascii, shown};
 pub use process::Pid;
-pub use shown::{ascii, shown, span};
-pub use status::{Identity, Obstacle, Status};
+pub use status::{Age, Identity, Obstacle, Status, span};
 pub use sys::Rename;
 
 /// For the fuzz target alone, which cargo-fuzz compiles with `--cfg fuzzing`: whatever is read here must be

@@ -1,10 +1,9 @@
-//! Names of lock files: one path component, so that no name leads out of its directory. Pure.
+//! Names of lock files: one path component, so that no name leads out of its directory; and how all programs show names,
+//! paths and text from outside to people. Pure.
 
 use std::ffi::{OsStr, OsString};
-use std::fmt;
+use std::fmt::{self, Write};
 use std::path::Path;
-
-use crate::shown::shown;
 
 /// A file name, which need not be text: not empty, not `.` or `..`, without `/` and NUL, at most 255 bytes.
 ///
@@ -97,8 +96,46 @@ impl fmt::Display for Name {
     }
 }
 
+/// A name or path as text. What is no text or moves a terminal is escaped as `$'...'` of the shells and
+/// `printf %b` of bash read it: `\xff`, `\n`; a backslash is `\\`. Everything else stays as it is. On Windows a backslash stays one.
+#[must_use]
+pub fn shown(name: impl AsRef<OsStr>) -> String {
+    let mut text = String::new();
+    for part in name.as_ref().as_encoded_bytes().utf8_chunks() {
+        part.valid().chars().for_each(|c| put(&mut text, c));
+        escape(&mut text, part.invalid());
+    }
+    text
+}
+
+fn put(text: &mut String, c: char) {
+    match c {
+        '\n' => text.push_str("\\n"),
+        '\r' => text.push_str("\\r"),
+        '\t' => text.push_str("\\t"),
+        '\\' if cfg!(not(windows)) => text.push_str("\\\\"),
+        c if c.is_control() => escape(text, c.encode_utf8(&mut [0; 4]).as_bytes()),
+        c => text.push(c),
+    }
+}
+
+fn escape(text: &mut String, bytes: &[u8]) {
+    for byte in bytes {
+        let _ = write!(text, "\\x{byte:02x}");
+    }
+}
+
+/// A character of text from outside, for a line of printable ASCII: all others show as `?`.
+#[must_use]
+pub fn ascii(character: char) -> char {
+    if character == ' ' || character.is_ascii_graphic() { character } else { '?' }
+}
+
 #[cfg(test)]
 mod tests {
+    #[cfg(unix)]
+    use std::os::unix::ffi::OsStrExt;
+
     use rstest::rstest;
 
     use super::*;
@@ -152,5 +189,24 @@ mod tests {
     #[case::one_over(Name::LONGEST + 1, false)]
     fn the_length_of_a_name_is_bounded(#[case] length: usize, #[case] good: bool) {
         assert_eq!(Name::new("x".repeat(length)).is_some(), good);
+    }
+
+    #[cfg(unix)]
+    #[rstest]
+    #[case::text("a b.é部🦀".as_bytes(), "a b.é部🦀")]
+    #[case::empty(b"", "")]
+    #[case::latin_1(b"caf\xe9", r"caf\xe9")]
+    #[case::cut_in_the_middle(b"a\xf0\x9f\xa6z", r"a\xf0\x9f\xa6z")]
+    #[case::control(b"\n\r\t\0\x1b[m\x7f", r"\n\r\t\x00\x1b[m\x7f")]
+    #[case::second_range("\u{9b}".as_bytes(), r"\xc2\x9b")]
+    #[case::what_looks_escaped(br"\xe9", r"\\xe9")]
+    fn a_shown_name_is_one_line_and_reversible(#[case] bytes: &[u8], #[case] text: &str) {
+        assert_eq!(shown(OsStr::from_bytes(bytes)), text);
+    }
+
+    #[test]
+    fn text_from_outside_is_printable_ascii() {
+        let line: String = "a ~\t\u{7f}\u{1b}é\n".chars().map(ascii).collect();
+        assert_eq!(line, "a ~?????");
     }
 }
