@@ -340,13 +340,6 @@ pub(crate) fn may_open(
     may.then_some(()).ok_or(Refusal::DeviceClosed)
 }
 
-/// What is no character device, or the null device.
-pub(crate) fn is_no_port(device: &ResolvedDevice) -> bool {
-    let numbers = device.node.and_then(|node| node.device);
-    let is_null = || numbers.is_some() && numbers == sys::null_device();
-    device.access.is_some_and(|access| !access.is_character_device() || is_null())
-}
-
 /// A version of four bytes, then eight bytes for each entry, little-endian.
 fn entries(value: &[u8]) -> Vec<AclEntry> {
     let entry = |bytes: &[u8]| {

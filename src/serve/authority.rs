@@ -162,7 +162,7 @@ impl Authority {
         status: impl FnOnce() -> Option<&'s Status>,
     ) -> Result<(), Refusal> {
         let mut ports = std::iter::once(device).chain(&device.namesakes);
-        if ports.clone().any(peer::is_no_port) {
+        if ports.clone().any(ResolvedDevice::is_no_port) {
             return Err(Refusal::NoPort);
         }
         match self.access {

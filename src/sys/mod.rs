@@ -11,9 +11,7 @@ pub(crate) use pidlockfile::process::Ids;
 mod system;
 
 pub(crate) use system::{Inquiry, Status};
-pub(crate) use system::{
-    QUIETLY, STATE_DIR, SYSLOG, WHY_HIDDEN, acl, null_device, translate, unix_peer,
-};
+pub(crate) use system::{QUIETLY, STATE_DIR, SYSLOG, WHY_HIDDEN, acl, translate, unix_peer};
 
 /// The two ends of a TCP connection as one of its sockets sees them, IPv4-mapped addresses as
 /// IPv4.

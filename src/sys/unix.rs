@@ -5,12 +5,11 @@
 //! Unix socket, and that process can hold a device only with `--anyone`.
 
 use std::os::fd::BorrowedFd;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use nix::sys::socket::MsgFlags;
 use pidlockfile::Pid;
-use ttylock::{Node, Numbers};
+use ttylock::Node;
 
 use super::{Credentials, Ids, PeerFacts, PidNumbers, SocketEnds};
 
@@ -77,12 +76,4 @@ pub(crate) fn translate(_peer: Pid, _number: Pid) -> Option<Pid> {
 /// Not asked for: it would count for processes whose rights are known, and none are.
 pub(crate) fn acl(_path: &Path, _node: &Node) -> Option<Vec<u8>> {
     Some(Vec::new())
-}
-
-/// The numbers of the null device, which every system chooses for itself.
-pub(crate) fn null_device() -> Option<Numbers> {
-    let null = std::fs::symlink_metadata("/dev/null").ok()?;
-    let device = rustix::fs::Dev::try_from(null.rdev()).ok()?;
-    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
-    Some(Numbers { major: major.into(), minor: minor.into() })
 }

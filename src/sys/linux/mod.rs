@@ -21,7 +21,7 @@ use pidlockfile::process::{self, Ids, numbers_in};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::{PidfdFlags, pidfd_open};
-use ttylock::{Node, Numbers};
+use ttylock::Node;
 
 use super::{Credentials, PeerFacts, PidNumbers};
 pub(crate) use inquiry::Inquiry;
@@ -88,11 +88,6 @@ pub(crate) fn acl(path: &Path, node: &Node) -> Option<Vec<u8>> {
         Err(Errno::NODATA | Errno::NOTSUP) => Some(Vec::new()),
         Err(_) => None,
     }
-}
-
-/// The numbers of the null device: 1:3. Source: null(4).
-pub(crate) fn null_device() -> Option<Numbers> {
-    Some(Numbers { major: 1, minor: 3 })
 }
 
 /// More than the status of most processes: it is read in one piece.

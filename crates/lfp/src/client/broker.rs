@@ -3,7 +3,7 @@
 //! A service that is there is never passed by, even if it is busy, or if its listener cannot be trusted.
 
 use std::fs::Metadata;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -13,9 +13,6 @@ use ttylock::{Answer, DeviceName, Event, Holder, Layout, Outcome, Request, Table
 
 use super::{Address, Client, Error, PATIENCE, after_refusal};
 use crate::limits::COMPLAINT_SEARCH;
-
-/// Character device 1:3. Source: null(4).
-const NULL: u64 = 0x103;
 
 /// Whom the user wants to be asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -294,17 +291,21 @@ fn is_systemd_here() -> bool {
 
 /// Why there is nothing to lock: what is there is no serial port, or lies elsewhere.
 pub(crate) fn wrong_device(device: &DeviceName) -> Option<String> {
-    if follow(Path::new("/dev"), device).is_err() {
+    let Ok(resolved) = follow(Path::new("/dev"), device) else {
         return Some("the name leads out of /dev".to_owned());
+    };
+    if !resolved.is_no_port() {
+        return None;
     }
-    let node = node(device)?;
-    let kind = node.file_type();
-    let is = match kind {
-        _ if node.rdev() == NULL && kind.is_char_device() => "the null device, not a serial port",
-        _ if kind.is_char_device() => return None,
-        _ if kind.is_dir() => "a directory, not a serial port",
-        _ if kind.is_block_device() => "a block device such as a disk, not a serial port",
-        _ => "not a device",
+    let kind = node(device)?.file_type();
+    let is = if kind.is_char_device() {
+        "the null device, not a serial port"
+    } else if kind.is_dir() {
+        "a directory, not a serial port"
+    } else if kind.is_block_device() {
+        "a block device such as a disk, not a serial port"
+    } else {
+        "not a device"
     };
     Some(format!("it is {is}"))
 }

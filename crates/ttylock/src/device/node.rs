@@ -184,6 +184,16 @@ fn components(path: &Path) -> Result<VecDeque<PathBuf>, ResolveError> {
         .collect()
 }
 
+impl ResolvedDevice {
+    /// Whether it is surely no port: it is no character device, or the null device.
+    #[must_use]
+    pub fn is_no_port(&self) -> bool {
+        let numbers = self.node.and_then(|node| node.device);
+        let is_null = || numbers.is_some() && numbers == sys::null_device();
+        self.access.is_some_and(|access| !access.is_character_device() || is_null())
+    }
+}
+
 impl Node {
     /// The node behind what `lstat(2)` found.
     #[must_use]

@@ -123,6 +123,11 @@ impl From<Statx> for Seen {
     }
 }
 
+/// The numbers of the null device. Source: null(4).
+pub(crate) fn null_device() -> Option<Numbers> {
+    Some(Numbers { major: 1, minor: 3 })
+}
+
 /// Opens a directory in one that others may write: they may have made it, put a link in its place,
 /// or mounted something over it.
 pub(crate) fn open_below(above: impl AsFd, name: &OsStr) -> Result<OwnedFd, Errno> {

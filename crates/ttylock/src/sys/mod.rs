@@ -8,24 +8,16 @@ use rustix::fs::FileType;
 
 use crate::device::Numbers;
 
-#[cfg(target_os = "linux")]
-mod linux;
-#[cfg(not(target_os = "linux"))]
-mod unix;
+#[cfg_attr(target_os = "linux", path = "linux.rs")]
+#[cfg_attr(not(target_os = "linux"), path = "unix.rs")]
+mod system;
 
 #[cfg(target_os = "linux")]
-pub use linux::peer_groups;
-#[cfg(target_os = "linux")]
-pub(crate) use linux::{
+pub use system::peer_groups;
+pub(crate) use system::{
     FileClock, HANDLE, NamesVersion, ProcessHandle, SHOWS_DESCRIPTORS, SmallListing, counts_links,
-    examines_all, is_listed_exactly, is_record_locked, look_at, look_into, look_through, numbers,
-    open_below,
-};
-#[cfg(not(target_os = "linux"))]
-pub(crate) use unix::{
-    FileClock, HANDLE, NamesVersion, ProcessHandle, SHOWS_DESCRIPTORS, SmallListing, counts_links,
-    examines_all, is_listed_exactly, is_record_locked, look_at, look_into, look_through, numbers,
-    open_below,
+    examines_all, is_listed_exactly, is_record_locked, look_at, look_into, look_through,
+    null_device, numbers, open_below,
 };
 
 /// The file that a name leads to.

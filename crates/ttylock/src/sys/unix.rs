@@ -121,6 +121,11 @@ impl SmallListing {
     }
 }
 
+/// The numbers of the null device, which every system chooses for itself.
+pub(crate) fn null_device() -> Option<Numbers> {
+    look_plainly(Path::new("/dev/null")).ok().map(|null| null.device)
+}
+
 /// Splits a `dev_t` into major and minor number, as this system does.
 pub(crate) fn numbers(device: u64) -> Numbers {
     let numbers = |device| {
