@@ -25,7 +25,7 @@ const SWEEP_AGE: Duration = Duration::from_secs(60);
 
 /// An open lock directory.
 ///
-/// The names of temporary files tell which process has opened it, so that what it leaves behind is swept when
+/// The names of temporary files show which process has opened it, so that what it leaves behind is swept when
 /// that is gone. A process that was forked since may use it, as long as publishing takes no minute.
 ///
 /// ```
@@ -172,7 +172,7 @@ impl Directory {
     }
 
     /// Removes temporary files with this prefix whose maker is gone, once they are a minute old.
-    /// Those of the living are never touched. Tells how many were removed.
+    /// Those of the living are never touched. Returns how many were removed.
     ///
     /// A file from the future is old ([`Age`]). A clock that was set forward or back still leaves the files of the
     /// living.

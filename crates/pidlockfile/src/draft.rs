@@ -86,6 +86,13 @@ impl Published {
         has_a_name(&self.file)
     }
 
+    /// The same file by a second descriptor of its opening.
+    #[cfg(unix)]
+    pub(crate) fn again(&self) -> Result<Self, Errno> {
+        let file = self.file.try_clone().map_err(|error| sys::errno(&error))?;
+        Ok(Self { file, ..*self })
+    }
+
     /// Closes the file, and so gives the `flock(2)` of [`Directory::guarding`] back.
     pub fn close(self) {
         unlock_before_close(&self.file);
@@ -272,7 +279,7 @@ fn unopened(mode: u32) -> u32 {
     (mode & 0o700) | 0o600
 }
 
-/// Writes a claim into a new file, and tells what the system says of it then.
+/// Writes a claim into a new file, and returns what the system says of it then.
 fn fill(file: &File, claim: &NewFile<'_>) -> Result<Status, Errno> {
     sys::write_all(file, claim.content)?;
     let stat = sys::stat_open(file)?;

@@ -17,8 +17,8 @@ use crate::process::{Pid, lives};
 use crate::status::Age;
 use crate::{sys, temporary};
 
-/// So old at most is the draft of a release that is on its way, and so old that of one whose maker
-/// is not to be seen. A process that is stopped in mid-step for longer is not waited for.
+/// The age up to which a draft belongs to a release that is on its way: if its maker is seen to live, and if it is not seen.
+/// A process that is stopped in mid-step for longer is not waited for.
 const LIVING_DRAFT: Duration = Duration::from_secs(60);
 const ANY_DRAFT: Duration = Duration::from_secs(1);
 

@@ -206,10 +206,8 @@ impl Linked<'_> {
             Attempt::Done(()) => {}
             other @ (Attempt::Contended | Attempt::Changed) => return Ok(other),
         }
-        let file = draft.made.file.try_clone().map_err(|error| sys::errno(&error));
-        let file = file.map_err(Error::at(Step::Prepare, name))?;
-        let alone =
-            Draft { private: draft.private.taken(), made: Published { file, ..draft.made } };
+        let made = draft.made.again().map_err(Error::at(Step::Prepare, name))?;
+        let alone = Draft { private: draft.private.taken(), made };
         let exchange = Exchange { directory, name, judged, claim };
         Ok(exchange.run_or_supplant(alone)?.map(|_| ()))
     }
@@ -234,9 +232,9 @@ impl Linked<'_> {
         let link = || {
             let further = draft.private.name().further_temporary(number).ok_or(Errno::INVAL)?;
             let private = PrivateName::new(directory, further.as_os_str().to_owned())?;
-            let file = draft.made.file.try_clone().map_err(|error| sys::errno(&error))?;
+            let made = draft.made.again()?;
             sys::link(*directory, draft.private.as_os_str(), private.as_os_str())?;
-            Ok(Draft { private, made: Published { file, ..draft.made } })
+            Ok(Draft { private, made })
         };
         let link = link().map_err(Error::at(Step::Prepare, name))?;
         let exchange = Exchange { directory, name, judged, claim };
@@ -254,9 +252,7 @@ impl Linked<'_> {
         let Found::File(mut judged) = directory.read(name, CONTENT_BYTES)? else {
             return Err(gone);
         };
-        let file = draft.made.file.try_clone().map_err(|error| sys::errno(&error));
-        let file = file.map_err(Error::at(Step::Prepare, name))?;
-        judged.hold_by(Published { file, ..draft.made });
+        judged.hold_by(draft.made.again().map_err(Error::at(Step::Prepare, name))?);
         passage.into_iter().for_each(|passage| judged.enter_by(passage.clone()));
         Ok(judged)
     }
@@ -278,11 +274,11 @@ impl Linked<'_> {
     fn one_more(&self) -> Result<Draft<'_>, Errno> {
         let Self { directory, claim, draft } = self;
         let mut private = PrivateName::fresh(directory, claim.prefix)?;
-        let file = draft.made.file.try_clone().map_err(|error| sys::errno(&error))?;
+        let made = draft.made.again()?;
         // Before: an answer can get lost.
         private.keep_clean();
         sys::link(*directory, draft.private.as_os_str(), private.as_os_str())?;
-        Ok(Draft { private, made: Published { file, ..draft.made } })
+        Ok(Draft { private, made })
     }
 }
 

@@ -19,8 +19,7 @@ pub use stat::Ids;
 pub use stat::{Stat, has_ended_in, numbers_in};
 pub use system::*;
 
-/// For how long it is believed what was seen of another pid namespace: every process of the machine is
-/// looked at for that.
+/// How long an observation of another pid namespace counts. To make one, every process of the machine is examined.
 const SEEN_ABROAD: Duration = Duration::from_secs(1);
 
 /// The machine as a caller that asks about processes sees it.
@@ -39,13 +38,13 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// As it looks from a place that is given, for tests.
+    /// The machine as it is seen from a given place, for tests.
     #[must_use]
     pub fn seen_from(here: Here) -> Self {
         Self { here: Some(Arc::new(here)), ..Self::default() }
     }
 
-    /// Where we are. It is looked at once.
+    /// Where this process is. It is read once.
     pub fn here(&mut self) -> &Arc<Here> {
         self.here.get_or_insert_with(|| Arc::new(here()))
     }
@@ -103,11 +102,11 @@ pub enum NoCaller {
 /// The first process of a pid namespace.
 const FIRST: i32 = 1;
 
-/// How far up is looked for an ancestor.
+/// The most generations that are searched for an ancestor.
 const GENERATIONS: usize = 64;
 
-/// Whether a lock of `holder` is this process's as well: it is this process, or one that it descends from, as `parent`
-/// tells. Never the first process of a pid namespace, unless it is this one: every process descends from it, and a 1 is
+/// Whether a lock of `holder` is this process's as well: it is this process, or one that it descends from, by
+/// `parent`. Never the first process of a pid namespace, unless it is this one: every process descends from it, and a 1 is
 /// how administrators reserve a port. Allocates nothing.
 pub fn shares_locks_of(holder: Pid, parent: impl Fn(Pid) -> Option<Pid>) -> bool {
     shares(Pid::this(), holder, parent)
@@ -117,7 +116,7 @@ fn shares(process: Pid, holder: Pid, parent: impl Fn(Pid) -> Option<Pid>) -> boo
     process == holder || holder.as_raw() != FIRST && is_in_line(process, holder, parent)
 }
 
-/// Whether `ancestor` is that process, or one that it descends from, as `parent` tells. Allocates nothing.
+/// Whether `ancestor` is that process, or one that it descends from, by `parent`. Allocates nothing.
 pub fn is_in_line(process: Pid, ancestor: Pid, parent: impl Fn(Pid) -> Option<Pid>) -> bool {
     let line = std::iter::successors(Some(process), |child| parent(*child));
     line.take(GENERATIONS).any(|process| process == ancestor)

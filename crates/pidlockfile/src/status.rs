@@ -15,7 +15,7 @@ pub struct Identity {
     pub inode: u64,
 }
 
-/// What `stat(2)` tells of a file.
+/// What `stat(2)` gives of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Status {
     /// Which file it is.
@@ -62,7 +62,7 @@ const CLOCKS_DIFFER: Duration = Duration::from_secs(60);
 pub struct Age(Option<Duration>);
 
 impl Age {
-    /// The age by the first of these times that does not lie in the future: as a rule the one that the content tells,
+    /// The age by the first of these times that does not lie in the future: as a rule the one in the content,
     /// then the time of the file. A time that is at most a minute ahead counts as `now`.
     #[must_use]
     pub fn of(times: impl IntoIterator<Item = SystemTime>, now: SystemTime) -> Self {

@@ -14,7 +14,7 @@ pub(crate) fn fresh(prefix: impl AsRef<OsStr>, maker: Pid) -> OsString {
     named(prefix, maker, random())
 }
 
-/// The same, in the name of a release of this lock past a `flock(2)`: half of what is random tells
+/// The same, in the name of a release of this lock past a `flock(2)`: half of what is random shows
 /// which lock it is.
 #[cfg(any(unix, test))]
 pub(crate) fn for_release(

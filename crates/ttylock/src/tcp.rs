@@ -21,7 +21,7 @@ pub fn is_connected(state: u8) -> bool {
     CONNECTED.contains(&state)
 }
 
-/// The user that has the socket with these two addresses open, `near` its own. `None` where the list does not tell, and
+/// The user that has the socket with these two addresses open, `near` its own. `None` where the list does not show it, and
 /// until a program has accepted the connection.
 #[must_use]
 pub fn user(near: SocketAddr, far: SocketAddr) -> Option<u32> {

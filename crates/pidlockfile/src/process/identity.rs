@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::Pid;
 use super::system;
 
-/// Where process numbers and start times mean something. `None` is what the system does not tell.
+/// Where process numbers and start times mean something. `None` is what the system does not show.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[expect(clippy::exhaustive_structs, reason = "a record of a process has every field")]
 pub struct Here {
@@ -51,17 +51,17 @@ impl ClockShift {
 /// When a process began, as it is remembered, or as the system shows it now: of its number here, or of the very
 /// process in another pid namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[expect(clippy::exhaustive_enums, reason = "a record of a process tells each")]
+#[expect(clippy::exhaustive_enums, reason = "a record of a process has each")]
 pub enum Start {
     /// There is no such process, or one that has ended: none that comes later is it.
     Nobody,
-    /// There is one, and the system does not tell since when; or only the number is known.
+    /// There is one, and the system does not show since when; or only the number is known.
     Unknown,
     /// In clock ticks, as they are read here; in an identity, as they were read in [`ProcessIdentity::here`].
     At(u64),
 }
 
-/// A process that can be told from later processes with its number.
+/// A process, with what distinguishes it from later processes with its number.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[expect(clippy::exhaustive_structs, reason = "a record of a process has every field")]
 pub struct ProcessIdentity {
@@ -77,7 +77,7 @@ pub struct ProcessIdentity {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::exhaustive_enums, reason = "whoever breaks locks decides about each")]
 pub enum Fate {
-    /// It is there still, as far as can be told.
+    /// It is there still, as far as that can be found out.
     Same,
     /// It has ended: there is no such process, or one that nobody has waited for yet (a zombie), or
     /// the machine was started anew.

@@ -28,7 +28,7 @@ pub(super) fn look(pid: Pid) -> Start {
 }
 
 fn start_by(pid: Pid, stat: Option<Stat>) -> Start {
-    // If the file is missing or tells no end, a descriptor may.
+    // If the file is missing or shows no end, a descriptor may show one.
     let asks = stat.as_ref().is_none_or(Stat::may_have_ended);
     match stat {
         Some(stat) if stat.has_ended() => Start::Nobody,
@@ -136,7 +136,7 @@ pub fn lives(pid: Pid) -> bool {
 /// Sends a signal to that very process, and to none that has its number by now.
 ///
 /// # Errors
-/// `ESRCH` when it has ended or cannot be told from another here; otherwise the system's reason.
+/// `ESRCH` when it has ended or cannot be distinguished from another here; otherwise the system's reason.
 #[cfg(target_os = "linux")]
 pub fn signal(who: &ProcessIdentity, number: i32) -> io::Result<()> {
     let name = Signal::from_named_raw(number).ok_or(Errno::INVAL)?;
@@ -146,7 +146,7 @@ pub fn signal(who: &ProcessIdentity, number: i32) -> io::Result<()> {
     Ok(rustix::process::pidfd_send_signal(process, name)?)
 }
 
-/// Sends a signal to that process, as far as this system tells one from another.
+/// Sends a signal to that process, as far as this system distinguishes it from others.
 ///
 /// # Errors
 /// `ESRCH` when it has ended; otherwise the system's reason.
@@ -346,10 +346,10 @@ const ADOPTERS: [&str; 9] = [
 /// The kernel does not remember that process: when a parent ends, its children get another (the first process, or a
 /// "subreaper", prctl(2)), and getppid(2) names that one.
 ///
-/// An adopting process is told from one that started this by its session: a child is in its parent's, or leads
+/// An adopting process differs from one that started this by its session: a child is in its parent's, or leads
 /// one of its own (setsid(2)). The first process of the machine counts as one that adopts, and so do the
 /// well-known ones of containers. A script that is a container's first process and
-/// adopts an orphan of its own session cannot be told from one that started it.
+/// adopts an orphan of its own session cannot be distinguished from one that started it.
 ///
 /// # Errors
 /// [`NoCaller`].
@@ -366,7 +366,7 @@ fn is_of_another_session(parent: Number) -> bool {
     let Ok(own) = getsid(None) else { return false };
     match getsid(Some(parent)) {
         Ok(theirs) => theirs != own && own != getpid(),
-        // Some systems do not tell another session's number.
+        // Some systems do not show another session's number.
         Err(Errno::PERM) => own != getpid(),
         Err(errno) => errno == Errno::SRCH,
     }

@@ -60,7 +60,7 @@ pub(super) fn here() -> Here {
 }
 
 /// Start times are tenths of microseconds.
-#[expect(clippy::unnecessary_wraps, reason = "other systems may not tell")]
+#[expect(clippy::unnecessary_wraps, reason = "other systems may not show it")]
 #[must_use]
 pub fn ticks_per_second() -> Option<u64> {
     Some(10_000_000)

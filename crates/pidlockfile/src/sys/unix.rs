@@ -249,7 +249,7 @@ fn obstacle(of: FileType) -> Option<Obstacle> {
     }
 }
 
-/// A time as `stat(2)` tells it; `None` for one before 1970. Nanoseconds out of range count as none.
+/// A time as `stat(2)` gives it; `None` for one before 1970. Nanoseconds out of range count as none.
 fn since_1970(seconds: impl TryInto<u64>, nanoseconds: impl TryInto<u32>) -> Option<Duration> {
     let nanoseconds = nanoseconds.try_into().ok().filter(|part| *part < 1_000_000_000);
     Some(Duration::new(seconds.try_into().ok()?, nanoseconds.unwrap_or_default()))

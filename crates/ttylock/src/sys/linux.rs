@@ -340,13 +340,13 @@ pub(crate) fn numbers(device: u64) -> Numbers {
 pub fn peer_groups(socket: BorrowedFd<'_>) -> io::Result<Vec<u32>> {
     use libc::{SO_PEERGROUPS, SOL_SOCKET, getsockopt, socklen_t};
 
-    // Most processes are in fewer. The kernel tells how many there are if there is no room for all of them.
+    // Most processes are in fewer. The kernel says how many there are if there is no room for all of them.
     let mut groups = vec![0_u32; 64];
     loop {
         let bytes = size_of_val(groups.as_slice());
         let mut length = socklen_t::try_from(bytes).map_err(io::Error::other)?;
         let (socket, room) = (socket.as_raw_fd(), groups.as_mut_ptr());
-        // SAFETY: the call writes at most `length` bytes to where it is told, which is the length of the list, and then
+        // SAFETY: the call writes at most `length` bytes to the given place, which is the length of the list, and then
         // their number, or the number that it has, into `length`.
         let got =
             unsafe { getsockopt(socket, SOL_SOCKET, SO_PEERGROUPS, room.cast(), &raw mut length) };

@@ -66,7 +66,7 @@ pub(crate) fn is_exclusive(terminal: impl AsFd) -> io::Result<bool> {
     use rustix::ioctl::{Getter, Opcode, ioctl, opcode};
 
     const TIOCGEXCL: Opcode = opcode::read::<i32>(b'T', 0x40);
-    // SAFETY: the call writes one int to where it is told, and does nothing else (ioctl_tty(2)).
+    // SAFETY: the call writes one int to the given place, and does nothing else (ioctl_tty(2)).
     let is_set: i32 = unsafe { ioctl(terminal, Getter::<TIOCGEXCL, i32>::new()) }?;
     Ok(is_set != 0)
 }
