@@ -385,27 +385,30 @@ fn holder(path: &[u8]) -> Option<Pid> {
 /// have planted says nothing.
 pub(crate) fn lock_holder(device: &DeviceName) -> Option<Pid> {
     let base = device.as_str().rsplit('/').next()?;
-    let path = format!("/var/lock/{BEGINNING}{base}");
+    let directory = Path::new("/var/lock");
+    let path = directory.join(format!("{BEGINNING}{base}"));
     let file = openat(CWD, path, READ, Mode::empty()).ok()?;
     let owner = fstat(&file).ok()?.st_uid;
-    pid_in(&file).filter(|pid| may_lock_for(owner, *pid))
+    pid_in(&file).filter(|pid| may_lock_for(directory, owner, *pid))
 }
 
-/// Whether the lock file of a holder is of a user who may lock for that process. `None` if no such file is there any more.
-/// Whoever holds a lock by the kernel's list is believed.
+/// Whether the lock file of a holder is of a user who may lock for that process. `None` if no such file is there, or not any
+/// more. Whoever holds a lock by the kernel's list is believed.
 pub(crate) fn is_believed(holder: &Holder) -> Option<bool> {
     let Some(name) = holder.scheme.file() else { return Some(true) };
-    let found = |directory: PathBuf| lstat(directory.join(name)).ok();
-    let seen = Dialect::known_directories().into_iter().find_map(found)?;
-    Some(holder.pid.is_none_or(|pid| may_lock_for(seen.st_uid, pid)))
+    let found = |it: PathBuf| lstat(it.join(name)).ok().map(|seen| (it, seen.st_uid));
+    let (directory, owner) = Dialect::known_directories().into_iter().find_map(found)?;
+    Some(holder.pid.is_none_or(|pid| may_lock_for(&directory, owner, pid)))
 }
 
-/// Whether a lock file of this owner can be a lock of that process: if all users may write the lock directory, anybody can put
+/// Whether a lock file of this owner in this directory can be a lock of that process: if all users may write the lock directory, anybody can put
 /// a file there that names any process. Root, the service, this user and that of the process are believed.
-fn may_lock_for(owner: u32, pid: Pid) -> bool {
+fn may_lock_for(directory: &Path, owner: u32, pid: Pid) -> bool {
+    let is_open_to_all = stat(directory).is_ok_and(|seen| seen.st_mode & 0o002 != 0);
     let is_owner = |path: &Path| stat(path).is_ok_and(|seen| seen.st_uid == owner);
     let own = [0, getuid().as_raw(), geteuid().as_raw()];
-    own.contains(&owner)
+    !is_open_to_all
+        || own.contains(&owner)
         || is_owner(Path::new(&format!("/proc/{pid}")))
         || is_owner(&Layout::native().state_dir)
 }

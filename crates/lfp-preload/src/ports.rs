@@ -42,6 +42,9 @@ const ASKS: u32 = 100;
 const ASKS_PART: u32 = 4;
 const ASK_PAUSE: Duration = Duration::from_millis(1);
 
+/// How often a lock file that is not there is looked for: a user may remove one again and again that is not a lock.
+const LOOKS: u32 = 8;
+
 /// Far more than a machine has drivers for.
 const DRIVERS_BYTES: usize = 1 << 16;
 
@@ -78,6 +81,7 @@ struct Asks {
     end: Option<Instant>,
     /// How many locks were noted, before it was seen that the port has none.
     noted: u64,
+    looks: u32,
 }
 
 impl Asks {
@@ -86,7 +90,13 @@ impl Asks {
             left: ASKS,
             end: Instant::now().checked_add(settings().timeout / ASKS_PART),
             noted: locks::noted(),
+            looks: LOOKS,
         }
+    }
+
+    fn look_again(&mut self) -> bool {
+        self.looks = self.looks.saturating_sub(1);
+        self.looks > 0 && self.once_more()
     }
 
     fn once_more(&mut self) -> bool {
@@ -150,7 +160,8 @@ fn busy(mut service: Service, name: &DeviceName, number: u64, asks: &mut Asks) -
     let pids: Vec<Option<Pid>> = holders.iter().map(|holder| holder.pid).collect();
     let are_ours = are_all_ours(&pids, in_file, system::shares_locks_of_holder);
     let believed: Vec<_> = holders.iter().filter(|_| are_ours).map(files::is_believed).collect();
-    if believed.contains(&None) && asks.once_more() {
+    // In a container, the service's lock files may be out of sight. Otherwise somebody has just removed the file.
+    if believed.contains(&None) && asks.look_again() {
         return None;
     }
     if are_ours && !believed.contains(&Some(false)) {

@@ -184,13 +184,15 @@ print(os.path.exists('/run/lock/LCK..ttyW0'))
 /// A shell that has a port open for the program that it starts may do so; but not where somebody else
 /// has the lock, and the shell merely has the port open.
 #[rstest]
-#[case::of_the_parent("$$", "0", "open\n")]
-#[case::of_a_third("$third", "0", "EBUSY\n")]
-#[case::of_the_parent_by_another_user("$$", "1003", "EBUSY\n")]
+#[case::of_the_parent("$$", "0", "1777", "open\n")]
+#[case::of_a_third("$third", "0", "1777", "EBUSY\n")]
+#[case::of_the_parent_by_another_user("$$", "1003", "1777", "EBUSY\n")]
+#[case::of_the_parent_in_a_closed_directory("$$", "1003", "755", "open\n")]
 #[ignore = "needs namespaces: tests/run"]
 fn a_process_with_the_port_open_is_not_its_holder(
     #[case] holder: &str,
     #[case] owner: &str,
+    #[case] mode: &str,
     #[case] said: &str,
 ) {
     let ground = Ground::new();
@@ -203,7 +205,7 @@ except OSError as error: print(errno.errorcode[error.errno])
 ";
     let line = format!(
         "sleep 1000 3>&- & third=$!; exec 3<>/dev/ttyW0; printf '%10d\\n' {holder} >{LOCK}; \
-         chown {owner} {LOCK}; LD_PRELOAD={LIBRARY} LFP_PORTS=1:/dev/ttyW0 LFP_TIMEOUT=30 \
+         chown {owner} {LOCK}; chmod {mode} /run/lock; LD_PRELOAD={LIBRARY} LFP_PORTS=1:/dev/ttyW0 LFP_TIMEOUT=30 \
          /usr/bin/python3 -c \"$PROGRAM\"; kill $third"
     );
     let shell = ground.sandbox.command("bash").args(["-c", &line]).env("PROGRAM", program);
@@ -213,11 +215,13 @@ except OSError as error: print(errno.errorcode[error.errno])
 
 /// Where all users may write the lock directory, one of them may put a file there that names the program itself.
 #[rstest]
-#[case::its_own(0, "open\n")]
-#[case::another_users(1003, "EBUSY\n")]
+#[case::its_own(0, 0o1777, "open\n")]
+#[case::another_users(1003, 0o1777, "EBUSY\n")]
+#[case::in_a_closed_directory(1003, 0o755, "open\n")]
 #[ignore = "needs namespaces: tests/run"]
 fn a_file_that_another_user_has_planted_is_not_the_programs(
     #[case] owner: u32,
+    #[case] mode: u32,
     #[case] said: &str,
 ) {
     let ground = Ground::served();
@@ -226,6 +230,7 @@ fn a_file_that_another_user_has_planted_is_not_the_programs(
 import os, errno
 with open('{LOCK}', 'w') as file: file.write('%10d\\n' % os.getpid())
 os.chown('{LOCK}', {owner}, -1)
+os.chmod('/run/lock', {mode})
 try: os.open('/dev/ttyW0', os.O_RDWR | os.O_NOCTTY); print('open')
 except OSError as error: print(errno.errorcode[error.errno])
 "
