@@ -14,7 +14,7 @@ use std::time::Duration;
 use lfp::Pid;
 use libc::pid_t;
 
-use crate::{BUSY, CallResult, Errno};
+use crate::{CallResult, Failure};
 
 /// The process to lock for, if it is not the caller.
 static OTHER: AtomicI32 = AtomicI32::new(0);
@@ -176,7 +176,7 @@ pub unsafe extern "C" fn ttywait_helper(device: *const c_char) -> c_int {
 fn wait(device: &[u8]) -> CallResult {
     loop {
         match crate::test(device) {
-            Ok(Some(_)) | Err(BUSY) => thread::sleep(PAUSE),
+            Ok(Some(_)) | Err(Failure::Busy) => thread::sleep(PAUSE),
             free_or_unknown => return free_or_unknown,
         }
     }
@@ -186,21 +186,23 @@ fn wait(device: &[u8]) -> CallResult {
 /// `device` is null or a C string.
 unsafe fn helped(device: *const c_char, call: impl FnOnce(&[u8]) -> CallResult) -> c_int {
     // SAFETY: the caller's promise.
-    match unsafe { text(device) }.and_then(call) {
+    match unsafe { text(device) }.ok_or(NO_TEXT).and_then(call) {
         Ok(None) => 0,
-        Ok(Some(_)) | Err(BUSY) => 1,
-        Err(Errno(number)) => number.checked_neg().unwrap_or(-1),
+        Ok(Some(_)) | Err(Failure::Busy) => 1,
+        Err(failure) => failure.errno().checked_neg().unwrap_or(-1),
     }
 }
 
+/// The failure of a call with a null pointer.
+const NO_TEXT: Failure = Failure::Number(libc::EFAULT);
+
+/// `None` for a null pointer.
+///
 /// # Safety
 /// `device` is null or a C string that lives as long as the call.
-unsafe fn text<'a>(device: *const c_char) -> Result<&'a [u8], Errno> {
-    if device.is_null() {
-        return Err(Errno(libc::EFAULT));
-    }
+unsafe fn text<'a>(device: *const c_char) -> Option<&'a [u8]> {
     // SAFETY: not null, and the caller's promise.
-    Ok(unsafe { CStr::from_ptr(device) }.to_bytes())
+    (!device.is_null()).then(|| unsafe { CStr::from_ptr(device) }.to_bytes())
 }
 
 fn locker() -> Pid {
@@ -208,11 +210,11 @@ fn locker() -> Pid {
 }
 
 /// A process that a caller names; 0 is none.
-fn named(pid: pid_t) -> Result<Option<Pid>, Errno> {
+fn named(pid: pid_t) -> Result<Option<Pid>, Failure> {
     if pid == 0 {
         return Ok(None);
     }
-    Pid::new(pid.into()).map(Some).ok_or(Errno(libc::EINVAL))
+    Pid::new(pid.into()).map(Some).ok_or(Failure::Number(libc::EINVAL))
 }
 
 /// # Safety
@@ -224,16 +226,16 @@ unsafe fn called(
 ) -> pid_t {
     // SAFETY: the caller's promise.
     let device = unsafe { text(device) };
-    let answer = device.and_then(call);
+    let answer = device.ok_or(NO_TEXT).and_then(call);
     if DEBUG.load(Ordering::Relaxed) > 0 {
         let device = device.unwrap_or_default().escape_ascii();
         let _ = writeln!(std::io::stderr(), "liblockdev: {name}({device}): {answer:?}");
     }
     match answer {
         Ok(holder) => holder.map_or(0, Pid::as_raw),
-        Err(Errno(number)) => {
+        Err(failure) => {
             // SAFETY: the location is valid for as long as the thread, which is running this.
-            unsafe { *libc::__errno_location() = number };
+            unsafe { *libc::__errno_location() = failure.errno() };
             -1
         }
     }

@@ -9,19 +9,25 @@ pub mod c;
 pub mod program;
 
 use std::path::Path;
+use std::{fmt, io};
 
 use lfp::client::PATIENCE;
 use lfp::{Client, DeviceName, Error, Holder, Outcome, Pid};
+use pidlockfile::words_of;
 
 /// What a call gives: the process that has the device, or none where it is free or the call is done.
-pub(crate) type CallResult = Result<Option<Pid>, Errno>;
+pub(crate) type CallResult = Result<Option<Pid>, Failure>;
 
-/// Why a call fails: a number of errno(3).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Errno(pub(crate) i32);
-
-/// Something else keeps everybody out: a lock that names no process, as long as its file is being written.
-pub(crate) const BUSY: Errno = Errno(libc::EBUSY);
+/// Why a call fails.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// A lock that names no process keeps everybody out, as long as its file is being written.
+    Busy,
+    /// A number of errno(3).
+    Number(i32),
+    /// The service did not answer as it should.
+    Service(Error),
+}
 
 /// The process that has the device.
 pub(crate) fn test(device: &[u8]) -> CallResult {
@@ -45,7 +51,7 @@ pub(crate) fn relock(device: &[u8], from: Option<Pid>, to: Pid) -> CallResult {
         Some(holder) if holder == to => return Ok(None),
         Some(holder) => holder,
     };
-    let outcome = client.pass(&device, holder, to).map_err(errno)?;
+    let outcome = client.pass(&device, holder, to)?;
     answer(&mut client, &device, outcome)
 }
 
@@ -54,66 +60,90 @@ pub(crate) fn unlock(device: &[u8], pid: Option<Pid>) -> CallResult {
     let device = parsed(device)?;
     let mut client = reach()?;
     let Some(holder) = holder(&mut client, &device)? else { return Ok(None) };
-    let outcome = client.unlock(&device, pid.unwrap_or(holder)).map_err(errno)?;
+    let outcome = client.unlock(&device, pid.unwrap_or(holder))?;
     answer(&mut client, &device, outcome)
 }
 
 fn take(client: &mut Client, device: &DeviceName, pid: Pid) -> CallResult {
-    let outcome = client.lock(device, pid).map_err(errno)?;
+    let outcome = client.lock(device, pid)?;
     Ok(answer(client, device, outcome)?.filter(|holder| *holder != pid))
 }
 
-fn reach() -> Result<Client, Errno> {
-    Client::usual(PATIENCE).map_err(errno)
+fn reach() -> Result<Client, Failure> {
+    Ok(Client::usual(PATIENCE)?)
+}
+
+impl Failure {
+    /// The number of errno(3) for C.
+    pub(crate) fn errno(&self) -> i32 {
+        match self {
+            Self::Busy => libc::EBUSY,
+            Self::Number(number) => *number,
+            // Whatever connect(2) says: ENOENT would be taken for a missing device.
+            Self::Service(Error::Unreachable(_)) => libc::ECONNREFUSED,
+            Self::Service(Error::Broken(error)) => error.raw_os_error().unwrap_or(libc::EIO),
+            Self::Service(Error::TimedOut) => libc::ETIMEDOUT,
+            Self::Service(Error::Refused) => libc::EACCES,
+            Self::Service(Error::Dismissed) => libc::EAGAIN,
+            Self::Service(Error::Unsupported) => libc::ENOSYS,
+            Self::Service(Error::Closed | Error::Protocol | Error::Unexpected(_) | _) => {
+                libc::EPROTO
+            }
+        }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Service(error)
+    }
+}
+
+/// For people.
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Service(error) => error.fmt(f),
+            Self::Busy | Self::Number(_) => {
+                f.write_str(&words_of(&io::Error::from_raw_os_error(self.errno())))
+            }
+        }
+    }
 }
 
 fn answer(client: &mut Client, device: &DeviceName, outcome: Outcome) -> CallResult {
     match outcome {
         Outcome::Done => Ok(None),
-        Outcome::Denied => Err(Errno(libc::EACCES)),
+        Outcome::Denied => Err(Failure::Number(libc::EACCES)),
         // The holder may be gone in the meantime.
-        Outcome::Busy => holder(client, device)?.map(Some).ok_or(BUSY),
+        Outcome::Busy => holder(client, device)?.map(Some).ok_or(Failure::Busy),
     }
 }
 
 /// Whether something keeps others from the device: the first process that has a lock, or else a lock that names none.
 /// A program that merely has the port open has none.
 fn holder(client: &mut Client, device: &DeviceName) -> CallResult {
-    let mut locks = client.status(Some(device)).map_err(errno)?;
+    let mut locks = client.status(Some(device))?;
     locks.retain(Holder::keeps_out);
     if locks.is_empty() {
         return Ok(None);
     }
-    locks.iter().find_map(|holder| holder.pid).map(Some).ok_or(BUSY)
+    locks.iter().find_map(|holder| holder.pid).map(Some).ok_or(Failure::Busy)
 }
 
 /// The device, which must be there, as the old library wants it.
-fn named(device: &[u8]) -> Result<DeviceName, Errno> {
+fn named(device: &[u8]) -> Result<DeviceName, Failure> {
     let name = parsed(device)?;
     match Path::new("/dev").join(name.as_str()).metadata() {
         Ok(_) => Ok(name),
-        Err(error) => Err(Errno(error.raw_os_error().unwrap_or(libc::ENOENT))),
+        Err(error) => Err(Failure::Number(error.raw_os_error().unwrap_or(libc::ENOENT))),
     }
 }
 
-fn parsed(device: &[u8]) -> Result<DeviceName, Errno> {
+fn parsed(device: &[u8]) -> Result<DeviceName, Failure> {
     const NAME_BYTES: usize = 255;
     let refusal = if device.len() > NAME_BYTES { libc::ENAMETOOLONG } else { libc::EINVAL };
-    DeviceName::parse(device).map_err(|_| Errno(refusal))
-}
-
-fn errno(error: Error) -> Errno {
-    let number = match error {
-        // Whatever connect(2) says: ENOENT would be taken for a missing device.
-        Error::Unreachable(_) => libc::ECONNREFUSED,
-        Error::Broken(error) => error.raw_os_error().unwrap_or(libc::EIO),
-        Error::TimedOut => libc::ETIMEDOUT,
-        Error::Refused => libc::EACCES,
-        Error::Dismissed => libc::EAGAIN,
-        Error::Unsupported => libc::ENOSYS,
-        Error::Closed | Error::Protocol | Error::Unexpected(_) | _ => libc::EPROTO,
-    };
-    Errno(number)
+    DeviceName::parse(device).map_err(|_| Failure::Number(refusal))
 }
 
 #[cfg(test)]
@@ -135,6 +165,6 @@ mod tests {
         #[case] text: Vec<u8>,
         #[case] expected: Option<i32>,
     ) {
-        assert_eq!(named(&text).err().map(|errno| errno.0), expected);
+        assert_eq!(named(&text).err().map(|failure| failure.errno()), expected);
     }
 }

@@ -1,13 +1,15 @@
 //! `lockdev`, for scripts and other programs: locks, releases or checks a device for the process that started
 //! it. The exit code is the result.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::fmt::Display;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 
 use pidlockfile::process::of_caller;
+use pidlockfile::shown;
 
-use crate::{BUSY, CallResult, Errno};
+use crate::{CallResult, Failure};
 
 /// The exit code for any trouble that has no code of its own.
 const TROUBLE: u8 = 255;
@@ -30,15 +32,22 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> u8 {
         return USAGE;
     };
     let Ok(parent) = of_caller(|pid| pid) else {
+        complain(
+            &device,
+            &"the process that started lockdev has ended, or is outside of the container",
+        );
         return TROUBLE;
     };
-    let device = device.as_bytes();
+    let name = device.as_bytes();
     let answer = match action {
-        Action::Lock => crate::lock(device, parent),
-        Action::Unlock => crate::unlock(device, Some(parent)),
-        Action::Test => crate::test(device),
+        Action::Lock => crate::lock(name, parent),
+        Action::Unlock => crate::unlock(name, Some(parent)),
+        Action::Test => crate::test(name),
     };
-    code(answer)
+    if let Err(failure @ (Failure::Number(_) | Failure::Service(_))) = &answer {
+        complain(&device, failure);
+    }
+    code(&answer)
 }
 
 fn parse(arguments: impl Iterator<Item = OsString>) -> Option<(Action, OsString)> {
@@ -58,8 +67,13 @@ fn parse(arguments: impl Iterator<Item = OsString>) -> Option<(Action, OsString)
     device.map(|device| (action, device))
 }
 
+/// Says why the device was not locked, released or tested.
+fn complain(device: &OsStr, why: &dyn Display) {
+    let _ = writeln!(std::io::stderr(), "lockdev: {}: {why}", shown(device));
+}
+
 /// The codes of the manual page.
-fn code(answer: CallResult) -> u8 {
+fn code(answer: &CallResult) -> u8 {
     let codes = [
         (libc::EACCES, 2),
         (libc::EROFS, 3),
@@ -75,15 +89,19 @@ fn code(answer: CallResult) -> u8 {
     ];
     match answer {
         Ok(None) => 0,
-        Ok(Some(_)) | Err(BUSY) => 1,
-        Err(Errno(number)) => {
-            codes.iter().find(|(errno, _)| *errno == number).map_or(TROUBLE, |(_, code)| *code)
+        Ok(Some(_)) | Err(Failure::Busy) => 1,
+        Err(failure) => {
+            let found = codes.iter().find(|(errno, _)| *errno == failure.errno());
+            found.map_or(TROUBLE, |(_, code)| *code)
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::ErrorKind;
+
+    use lfp::Error;
     use pidlockfile::Pid;
     use rstest::rstest;
 
@@ -107,12 +125,13 @@ mod tests {
     #[rstest]
     #[case::done(Ok(None), 0)]
     #[case::held(Ok(Some(Pid::this())), 1)]
-    #[case::held_by_no_process(Err(BUSY), 1)]
-    #[case::denied(Err(Errno(libc::EACCES)), 2)]
-    #[case::missing(Err(Errno(libc::ENOENT)), 7)]
-    #[case::not_permitted(Err(Errno(libc::EPERM)), 12)]
-    #[case::no_service(Err(Errno(libc::ECONNREFUSED)), 255)]
+    #[case::held_by_no_process(Err(Failure::Busy), 1)]
+    #[case::denied(Err(Failure::Number(libc::EACCES)), 2)]
+    #[case::missing(Err(Failure::Number(libc::ENOENT)), 7)]
+    #[case::not_permitted(Err(Failure::Number(libc::EPERM)), 12)]
+    #[case::no_service(Err(Failure::Service(Error::Unreachable(ErrorKind::NotFound.into()))), 255)]
+    #[case::refused_by_the_service(Err(Failure::Service(Error::Refused)), 2)]
     fn each_result_has_its_exit_code(#[case] answer: CallResult, #[case] expected: u8) {
-        assert_eq!(code(answer), expected);
+        assert_eq!(code(&answer), expected);
     }
 }

@@ -292,7 +292,12 @@ fn without_a_service_nothing_is_locked() {
     let ground = Ground::new();
     let mut consumer = ground.consumer(PORT, User::Alice);
     assert_eq!(consumer.call("lock"), (-1, libc::ECONNREFUSED));
-    assert_eq!(ground.lockdev(&["-l", PORT], User::Alice), 255);
+    let script = format!("{LOCKDEV} -l {PORT} 2>&1; echo $?");
+    let end = ground.sandbox.command("sh").args(["-c", &script]).user(User::Alice).run();
+    let said = end.output();
+    let expected =
+        format!("lockdev: {PORT}: the lock file service cannot be reached (is lfpd running?)");
+    assert!(said.starts_with(&expected) && said.ends_with("\n255\n"), "{said}");
     assert_eq!(ground.locks(), [""; 0]);
 }
 
