@@ -7,6 +7,9 @@
   features ? [ ],
   program ? name,
 }:
+let
+  manifest = lib.importTOML (if name == "lfpd" then ../../Cargo.toml else ../../crates/${name}/Cargo.toml);
+in
 rustPlatform.buildRustPackage {
   pname = name;
   version = "0.1.0";
@@ -27,7 +30,7 @@ rustPlatform.buildRustPackage {
   '';
 
   meta = {
-    description = "One lock per serial port for all programs";
+    inherit (manifest.package) description;
     homepage = "https://lfpd.invalid/";
     license = [ lib.licenses.mit lib.licenses.asl20 ];
     platforms = lib.platforms.linux;
