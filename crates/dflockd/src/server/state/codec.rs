@@ -9,9 +9,7 @@
 //! what follows counts now. The process can be killed after any byte of a write, and the file is whole in each case.
 //!
 //! The index names the file that counts, by its header, and the generation that the other file must have. Its file has
-//! two places and a byte that says which of them counts: the other one is written, then that byte. The earlier form
-//! of an index, with one place alone, is read until that byte is written. The files of holds could always be read so:
-//! they had one mark, at the end.
+//! two places and a byte that says which of them counts: the other one is written, then that byte.
 
 use leases::journal::Kept;
 use leases::{Claim, Key, Label, Limit, Token, Ttl};
@@ -40,8 +38,6 @@ const SUM_BYTES: usize = 4;
 const FRAME_BYTES: usize = 2 + SUM_BYTES;
 const MAGIC: [u8; 8] = *b"dflockd\x02";
 const INDEX_MAGIC: [u8; 8] = *b"dflocki\x03";
-/// An index of the earlier form, which has one place and no choice.
-const SINGLE_INDEX_MAGIC: [u8; 8] = *b"dflocki\x02";
 const HELD_BYTES: usize = 1 + 6 * 8;
 /// Earlier versions wrote and read the end of a hold by the wall clock here. This is later than any. In the entry of a
 /// slot, which they cannot read, the number of the slot stands here.
@@ -201,12 +197,10 @@ pub(super) fn read_header(bytes: &[u8]) -> Option<(Header, Chain)> {
 
 /// The index that counts, and its place; `None` when it is none of ours or damaged.
 pub(super) fn read_index(bytes: &[u8]) -> Option<(Index, usize)> {
-    let (place, magic) = match bytes.get(CHOICE_AT) {
-        None | Some(0) => (0, SINGLE_INDEX_MAGIC),
-        Some(choice) => (CHOICES.iter().position(|value| value == choice)?, INDEX_MAGIC),
-    };
+    let choice = bytes.get(CHOICE_AT)?;
+    let place = CHOICES.iter().position(|value| value == choice)?;
     let index = bytes.get(place * INDEX_BYTES..)?.get(..INDEX_BYTES)?;
-    let (mut fields, _) = whole(index, magic)?;
+    let (mut fields, _) = whole(index, INDEX_MAGIC)?;
     Some((Index { counts: read_fields(&mut fields)?, other: number(&mut fields)? }, place))
 }
 
@@ -384,17 +378,6 @@ impl Chain {
     }
 }
 
-/// The bytes of an index of the earlier form.
-#[cfg(test)]
-pub(super) fn single_index(index: &Index) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    push_index(&mut bytes, index);
-    bytes.truncate(INDEX_BYTES - SUM_BYTES);
-    bytes[..8].copy_from_slice(&SINGLE_INDEX_MAGIC);
-    push_sum(&mut bytes, 0, Chain::NONE);
-    bytes
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -520,26 +503,6 @@ mod tests {
         assert_eq!(bytes.len(), HEADER_BYTES);
         assert_eq!(read_header(&bytes), Some((header, chain)));
         breaks_everywhere(&bytes, |bytes| read_header(bytes).is_none());
-        assert_eq!(read_index(&bytes), None);
-    }
-
-    /// The earlier form counts until a choice is written, whatever of the second place is there.
-    #[test]
-    fn an_index_of_the_earlier_form_is_read() {
-        let index = Index { counts: header(), other: 8 };
-        let mut bytes = single_index(&index);
-        assert_eq!(read_index(&bytes), Some((index, 0)));
-        breaks_everywhere(&bytes, |bytes| read_index(bytes).is_none());
-        let mut next = Vec::new();
-        push_index(&mut next, &Index { other: 9, ..index });
-        for byte in next {
-            bytes.push(byte);
-            assert_eq!(read_index(&bytes), Some((index, 0)));
-        }
-        bytes.push(CHOICES[1]);
-        assert_eq!(read_index(&bytes), Some((Index { other: 9, ..index }, 1)));
-        // Each form has its own magic number.
-        bytes[CHOICE_AT] = CHOICES[0];
         assert_eq!(read_index(&bytes), None);
     }
 
