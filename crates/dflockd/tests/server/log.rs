@@ -1,8 +1,8 @@
-//! A log that nobody reads.
+//! A log that nobody reads, and one with nothing to write.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::Stdio;
-use testbed::dflockd::{PATIENCE, Talker, program, until};
+use testbed::dflockd::{PATIENCE, Talker, program, roomy, until};
 
 /// The pipe of the log is full and nobody empties it: everybody is served all the same, and when
 /// somebody reads again, what was lost is told.
@@ -38,4 +38,19 @@ fn a_log_that_nobody_reads_stops_nobody() {
     child.kill().unwrap();
     child.wait().unwrap();
     assert_eq!(is_told, Ok(true));
+}
+
+/// With a second thread, each call of the kernel costs more, so the writer of the log lives only while it writes.
+#[test]
+fn a_server_with_nothing_to_log_has_one_thread() {
+    let server = roomy(env!("CARGO_BIN_EXE_dflockd"), &[]);
+    let threads = || std::fs::read_dir(format!("/proc/{}/task", server.pid())).unwrap().count();
+    let mut talker = Talker::connect(server.address);
+    for (command, argument, fault) in [("x", "", "invalid command"), ("l", "x", "invalid integer")]
+    {
+        until("one thread", || threads() == 1);
+        assert_eq!(talker.ask(command, "k", argument), "error");
+        server.logged(fault);
+    }
+    until("one thread", || threads() == 1);
 }
