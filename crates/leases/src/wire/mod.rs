@@ -69,17 +69,15 @@ pub fn scan(bytes: &[u8], caps: LineCaps) -> Scan<'_> {
     let mut lines: [&[u8]; 3] = [&[]; 3];
     let mut at = 0;
     for place in 0..3u8 {
-        let rest = bytes.get(at..).unwrap_or_default();
-        let cap = match (caps, place, lines) {
-            (LineCaps::BeforeAuth(most), 2, [b"auth", _, _]) => {
+        let cap = match caps {
+            LineCaps::BeforeAuth(most) if place == 2 && lines[0] == b"auth" => {
                 most.clamp(MAX_LINE_BYTES, MAX_AUTH_LINE_BYTES)
             }
-            (LineCaps::BeforeAuth(_) | LineCaps::Usual, _, _) => MAX_LINE_BYTES,
+            LineCaps::BeforeAuth(_) | LineCaps::Usual => MAX_LINE_BYTES,
         };
-        // One more than the longest line with its carriage return.
-        let window = rest.get(..cap + 2).unwrap_or(rest);
-        let end = memchr::memchr(b'\n', window);
-        let raw = window.get(..end.unwrap_or(window.len())).unwrap_or_default();
+        let rest = bytes.get(at..).unwrap_or_default();
+        let end = memchr::memchr(b'\n', rest);
+        let raw = rest.get(..end.unwrap_or(rest.len())).unwrap_or_default();
         let line = raw.strip_suffix(b"\r").unwrap_or(raw);
         if line.len() > cap {
             return Scan::TooLong { at };
