@@ -15,7 +15,7 @@ use leases_etcd::EtcdNumbers;
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use tokio::sync::{Mutex as Turns, Notify, watch};
+use tokio::sync::{Mutex as Turns, Notify, Semaphore};
 use tokio::task::yield_now;
 use tokio::time::sleep_until;
 
@@ -29,7 +29,8 @@ pub(crate) struct Shared {
     core: Mutex<Core>,
     /// The secrets that a new connection must show, and its TLS settings. Both may change while the server runs.
     open: Mutex<(Arc<Access>, Option<Tls>)>,
-    kicked: watch::Sender<bool>,
+    /// Closed when every connection is to end. It has no permits.
+    kicked: Semaphore,
     /// The gate for everything that reads the table of keys.
     pub(crate) pace: Pace,
     /// Notified when draining begins, when a connection has left, when a standby has come, and when a session may have
@@ -72,7 +73,7 @@ impl Shared {
             core: Mutex::new(Core::new(&settings)),
             settings,
             start,
-            kicked: watch::Sender::new(false),
+            kicked: Semaphore::new(0),
             pace: Pace::new(),
             changed: Notify::new(),
             #[cfg(feature = "etcd")]
@@ -147,7 +148,7 @@ impl Shared {
 
     /// Makes every connection end now.
     pub(crate) fn kick(&self) {
-        self.kicked.send_replace(true);
+        self.kicked.close();
         let (now, mut core) = (self.now(), self.core());
         core.connections.wake_all();
         // A server that comes again must find what its clients still hold.
@@ -165,12 +166,12 @@ impl Shared {
     }
 
     pub(crate) fn is_kicked(&self) -> bool {
-        *self.kicked.borrow()
+        self.kicked.is_closed()
     }
 
     /// Ready when every connection is to end.
     pub(in crate::server) async fn kicked(&self) {
-        let _ = self.kicked.subscribe().wait_for(|kicked| *kicked).await;
+        let _closed = self.kicked.acquire().await;
     }
 
     /// Logs a peer that does not read its answers.
