@@ -15,7 +15,7 @@ pub(super) use frames::{answer_of_draining, of_draining};
 use leases::journal::{Failed, Mark};
 use leases::wire::{self, Fault, Watch};
 use leases::{Answer, AutoRelease, ConnId, Moment, Progress, Refusal, Seconds, Token};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -30,8 +30,11 @@ const READ_BYTES: usize = 16 * 1024;
 const REPLY_BYTES: usize = 16 * 1024;
 /// A connection that waits for its client keeps buffers up to this size.
 const IDLE_BYTES: usize = 256;
-/// How often a connection sends without waiting before others get their turn.
+/// How often a connection sends without waiting before the kernel is asked for news of others.
 const STEPS: u8 = 4;
+/// The most answers that wait for the requests of others. After many more, the processor's cache would have lost what the
+/// first connection needs to send.
+const MOST_UNSENT: usize = 128;
 /// The pause between two checks whether a standby runs that a client's bytes may wait for.
 const LOOK_EVERY: Seconds = Seconds::new(1).unwrap();
 /// No client waits longer than this for a change of a key: sending an answer shows whether it is still there.
@@ -40,6 +43,8 @@ pub(crate) const LONGEST_WATCH: Seconds = Seconds::new(60).unwrap();
 thread_local! {
     /// Where bytes are received, so that an idle connection needs no buffer for them.
     static SCRATCH: RefCell<Box<[u8]>> = RefCell::new(vec![0; READ_BYTES].into_boxed_slice());
+    /// How many answers wait for the requests of others.
+    static UNSENT: Cell<usize> = const { Cell::new(0) };
 }
 
 /// What is known of the bytes that the peer will still send.
@@ -335,6 +340,8 @@ impl Connection {
         if self.steps >= STEPS {
             self.steps = 0;
             yield_now().await;
+        } else if !self.output.is_empty() {
+            others_first().await;
         }
         if self.rests_on.is_some() {
             self.recorded().await?;
@@ -585,6 +592,28 @@ fn poll_timer(
     timer.as_mut().reset(at);
     // Without `unconstrained`, a task that has used up its turn would not register for a wake-up.
     pin!(unconstrained(timer.as_mut())).poll(cx)
+}
+
+/// Lets other connections serve their requests before this one sends its answer. Requests one after the other, and then
+/// their answers, need less of the processor's cache for the kernel's code and ours than each request with its answer: at
+/// 100 connections a lock and its release take 0.6 of 14 us less, although each of the two takes a turn more. Unlike
+/// `yield_now`, it does not ask the kernel for news.
+fn others_first() -> impl Future<Output = ()> {
+    let mut has_waited = false;
+    poll_fn(move |cx| {
+        let unsent = UNSENT.get();
+        if has_waited {
+            UNSENT.set(unsent.saturating_sub(1));
+            return Poll::Ready(());
+        }
+        if unsent >= MOST_UNSENT {
+            return Poll::Ready(());
+        }
+        UNSENT.set(unsent + 1);
+        has_waited = true;
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
 }
 
 fn gone_waiting(shared: &Shared) -> End {
