@@ -275,13 +275,11 @@ impl Directory {
     }
 
     /// The process that is in this directory's gate now, for a caller that has waited for it and does nothing inside yet.
-    /// `None` also where that cannot be seen. To see that nobody is inside, this enters, and leaves at once.
+    /// `None` also where that cannot be seen. To see that nobody is inside, this keeps others out for a moment, and writes
+    /// nothing.
     #[must_use]
     pub fn occupant(&self) -> Option<Occupant> {
-        match self.gate.as_ref()?.try_enter() {
-            Ok(Entry::Occupied(occupant)) => Some(occupant),
-            Ok(Entry::Inside(_) | Entry::NoGate) | Err(_) => None,
-        }
+        self.gate.as_ref()?.occupant()
     }
 }
 

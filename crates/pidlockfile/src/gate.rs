@@ -54,7 +54,7 @@ pub struct Gate {
 /// be inside, too.
 #[derive(Clone, Debug)]
 pub struct Passage {
-    _inside: Arc<Flocked>,
+    inside: Arc<Flocked>,
 }
 
 /// What came of trying to enter: [`Directory::try_enter`](crate::Directory::try_enter).
@@ -106,11 +106,30 @@ impl Gate {
         Self { handle: Arc::new(handle), owner, pid: Pid::this() }
     }
 
-    /// Enters, without waiting.
+    /// Enters, without waiting, and says so to others.
     ///
     /// # Errors
     /// The file cannot be opened now, or is not of our own: the caller must not go on without the gate.
     pub(crate) fn try_enter(&self) -> Result<Entry, Errno> {
+        let entry = self.try_hold()?;
+        if let Entry::Inside(passage) = &entry {
+            let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            let ours = Occupant::entering(self.pid, time);
+            // Where it cannot be written, others wait less long.
+            let _ = sys::write_all(&passage.inside.file, ours.entry());
+        }
+        Ok(entry)
+    }
+
+    /// The process that is inside. A caller that only looks says nothing of itself to others.
+    pub(crate) fn occupant(&self) -> Option<Occupant> {
+        match self.try_hold() {
+            Ok(Entry::Occupied(occupant)) => Some(occupant),
+            Ok(Entry::Inside(_) | Entry::NoGate) | Err(_) => None,
+        }
+    }
+
+    fn try_hold(&self) -> Result<Entry, Errno> {
         for _ in 0..TRIES {
             let opened = match sys::open_to_read_and_write(&*self.handle, NAME.as_ref()) {
                 Err(Errno::NOENT) => self.make().map(|()| None),
@@ -134,11 +153,7 @@ impl Gate {
             }
             // It may have been cleaned up: then others are at another one.
             if seen.links > 0 {
-                // Where it cannot be written, others wait less long.
-                let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-                let ours = Occupant::entering(self.pid, time);
-                let _ = sys::write_all(&inside.file, ours.entry());
-                return Ok(Entry::Inside(Passage { _inside: Arc::new(inside) }));
+                return Ok(Entry::Inside(Passage { inside: Arc::new(inside) }));
             }
         }
         Err(Errno::AGAIN)
@@ -229,8 +244,14 @@ mod tests {
         let seen = met();
         assert_eq!((seen.pid(), met()), (Some(Pid::this()), seen));
         drop(first);
-        let _second = enter();
+        let second = enter();
         assert_ne!(met(), seen);
+        // Who looks at a free gate is not inside, for those that come later.
+        let before = met();
+        drop(second);
+        assert_eq!(gate().occupant(), None);
+        let _third = gate().try_hold().unwrap();
+        assert_eq!(gate().occupant(), Some(before));
         // Before it has written.
         std::fs::write(scratch.path().join(NAME), " ".repeat(ENTRY_BYTES)).unwrap();
         assert_eq!(met().pid(), None);
