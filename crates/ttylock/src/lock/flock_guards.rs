@@ -124,19 +124,13 @@ impl FlockGuards {
         }
     }
 
-    /// Gives a file to a caller that removes or replaces it, with the names that it had; our `flock(2)` is still on it.
-    /// Another process may have written to it since.
-    pub(super) fn take(&mut self, file: Identity) -> Option<(Vec<Name>, Published)> {
-        self.files.remove(&file).map(|held| (held.names, held.published))
-    }
-
     /// Gives a second descriptor of a file to a caller that removes names of it: our `flock(2)` lasts until the last name is
     /// removed. Without descriptors, the only one.
     pub(super) fn lend(&mut self, file: Identity) -> Option<Published> {
         let Published { file: kept, identity, modified } = &self.files.get(&file)?.published;
         let (identity, modified) = (*identity, *modified);
         let copy = kept.try_clone().map(|file| Published { file, identity, modified });
-        copy.ok().or_else(|| self.take(file).map(|(_, published)| published))
+        copy.ok().or_else(|| self.files.remove(&file).map(|held| held.published))
     }
 
     /// These names of a file were removed. It is kept as long as it has another one.

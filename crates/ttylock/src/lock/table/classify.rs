@@ -37,10 +37,9 @@ pub(super) enum Removal {
 }
 
 impl Removal {
-    /// How the process that has a lock releases it. Without an owner, or if no process has the owner's number any more,
-    /// the lock goes as a stale one.
+    /// How the process that has a lock releases it. Without an owner, or if that has ended, the lock goes as a stale one.
     pub(super) fn by(owner: Option<Pid>, is_forced: bool) -> Self {
-        match owner.is_some_and(|pid| !process::is_nobodys(pid)) {
+        match owner.is_some_and(lives) {
             true if is_forced => Self::ByForce,
             true => Self::OfOwn,
             false => Self::OfStale,
