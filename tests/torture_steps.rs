@@ -483,7 +483,7 @@ impl Machine {
 
     fn pass(&self, from: u32, to: u32) -> Outcome {
         let mut table = self.table();
-        at_once(|backoff| table.attempt_pass(&passing(from, to), None, backoff))
+        at_once(|mut backoff| table.attempt_pass(&passing(from, to), None, &mut backoff))
     }
 
     /// The lock files, without what a killed process has left unnamed.

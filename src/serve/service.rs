@@ -116,11 +116,11 @@ impl Service {
         if let Some(cause) = waits {
             return Some(retry(client, cause, now));
         }
-        let attempted = match command {
+        let answer = match command {
             Command::Status(device) => return Some(Phase::Searching(device)),
             Command::Wait(request, seconds) => match self.wait(client, request, seconds) {
-                Ok(()) => return Some(Phase::Waiting),
-                Err(denied) => Err(denied),
+                None => return Some(Phase::Waiting),
+                Some(denied) => denied,
             },
             // A web page can make a browser say anything.
             Command::Http => {
@@ -134,7 +134,6 @@ impl Service {
             Command::Force(request) => self.force(client, request),
             Command::Pass(pass) => self.pass(client, pass),
         };
-        let (Ok(answer) | Err(answer)) = attempted;
         let outcome = answer.outcome();
         self.log(client, answer.events);
         if let Err(Stop::NotYet(cause)) = answer.result {
@@ -150,73 +149,97 @@ impl Service {
         self.authority.grant_taking(client.peer()?, Request { pid, ..request }, &mut self.table)
     }
 
-    /// Puts the client into the line for a device.
-    fn wait(&mut self, client: &mut Client, request: Request, secs: u32) -> Result<(), Answer> {
-        let granted = self.grant_taking(client, request)?;
-        let names = self.table.names_of(granted.device()).ok_or_else(|| denied(None))?;
+    /// Puts the client into the line for a device, or has the answer.
+    fn wait(&mut self, client: &mut Client, request: Request, secs: u32) -> Option<Answer> {
+        let granted = match self.grant_taking(client, request) {
+            Ok(granted) => granted,
+            Err(refusal) => return Some(refusal),
+        };
+        let Some(names) = self.table.names_of(granted.device()) else { return Some(denied(None)) };
         let (request, _) = granted.into_parts();
         client.claimant = Some(self.table.machine().identify(request.pid));
         let (time, now) = (Duration::from_secs(secs.into()), Instant::now());
         self.queue.enter(client.id, names, request, client.user(), time, now);
-        Ok(())
+        None
     }
 
     /// No LOCK overtakes a waiter that could have the device now: waiters are tried before.
-    fn lock(&mut self, client: &mut Client, request: Request) -> Result<Answer, Answer> {
-        let granted = self.grant_taking(client, request)?;
+    fn lock(&mut self, client: &mut Client, request: Request) -> Answer {
+        let granted = match self.grant_taking(client, request) {
+            Ok(granted) => granted,
+            Err(refusal) => return refusal,
+        };
         let backoff = *client.under_way();
         let (real, now) = (granted.device().real(), Instant::now());
         if self.queue.admits_lock(real, backoff.asked(), now) {
-            return Ok(self.take(client.user(), granted, backoff));
+            return self.take(client.user(), granted, backoff);
         }
         self.queue.wake(real, now);
         if backoff.decides() {
             let text = format!("{real} is busy: a client waits for it");
             let events = vec![Event::new(Weight::Info, text)];
-            return Ok(Answer { result: Err(Stop::Busy(None)), events });
+            return Answer { result: Err(Stop::Busy(None)), events };
         }
         // No process breaks a lock here: this LOCK comes back after the same pauses, when the waiters have been tried.
         // The attempt for a waiter ends when the kernel's list has been read.
         let is_reading = self.queue.has_attempt_without_answer(real);
         let cause = if is_reading { Cause::Reading } else { Cause::Breaking };
-        Ok(Answer { result: Err(Stop::NotYet(cause)), events: Vec::new() })
+        Answer { result: Err(Stop::NotYet(cause)), events: Vec::new() }
     }
 
-    fn pass(&mut self, client: &mut Client, pass: Pass) -> Result<Answer, Answer> {
-        let Pass { device, from, to } = pass;
+    /// The rights of the giver and of the receiver.
+    fn grant_passing(
+        &mut self,
+        client: &Client,
+        Pass { device, from, to }: Pass,
+    ) -> Result<(Pid, Granted), Answer> {
         let given = Request { device: device.clone(), pid: from };
         let from = self.authority.grant_release(client.peer()?, &given)?;
-        let granted = self.grant_taking(client, Request { device, pid: to })?;
+        Ok((from, self.grant_taking(client, Request { device, pid: to })?))
+    }
+
+    fn pass(&mut self, client: &mut Client, pass: Pass) -> Answer {
+        let (from, granted) = match self.grant_passing(client, pass) {
+            Ok(granted) => granted,
+            Err(refusal) => return refusal,
+        };
         let (Request { device, pid: to }, Checked { device: resolved, .. }) = granted.into_parts();
         let kept = resolved.clone();
         let pass = Pass { device, from, to };
-        let answer = self.table.attempt_pass(&pass, Some(resolved), *client.under_way());
+        let answer = self.table.attempt_pass(&pass, Some(resolved), client.under_way());
         if answer.result.is_ok() {
             self.ports.released(kept.real(), from);
             self.ports.locked(&kept, || self.table.machine().identify(to));
         }
-        Ok(answer)
+        answer
     }
 
-    fn unlock(&mut self, client: &mut Client, request: Request) -> Result<Answer, Answer> {
-        let pid = self.authority.grant_release(client.peer()?, &request)?;
-        Ok(self.release(&Request { pid, ..request }, client.under_way()))
+    fn unlock(&mut self, client: &mut Client, request: Request) -> Answer {
+        let granted = client.peer().and_then(|peer| self.authority.grant_release(peer, &request));
+        match granted {
+            Ok(pid) => self.release(&Request { pid, ..request }, client.under_way()),
+            Err(refusal) => refusal,
+        }
     }
 
     /// The log names both users and the lock.
-    fn force(&mut self, client: &mut Client, request: Request) -> Result<Answer, Answer> {
-        let pid = self.authority.grant_force(client.peer()?, &request)?;
+    fn force(&mut self, client: &mut Client, request: Request) -> Answer {
+        let granted = client.peer().and_then(|peer| self.authority.grant_force(peer, &request));
+        let pid = match granted {
+            Ok(pid) => pid,
+            Err(refusal) => return refusal,
+        };
         let (request, user) = (Request { pid, ..request }, pidlockfile::process::real_user(pid));
         let answer = self.release(&request, client.under_way());
-        if answer.result.is_ok() {
+        if let (Ok(_), Some(peer)) = (&answer.result, &client.peer) {
             let from = user.map(|uid| format!(" of uid {uid}")).unwrap_or_default();
-            let (peer, device) = (client.peer()?, request.device.as_str());
+            let device = request.device.as_str();
             self.journal.log.record(
                 Severity::Warning,
                 &format_args!("{peer}: took {device} from pid {pid}{from} by force"),
             );
         }
-        Ok(answer)
+        answer
     }
 
     /// Takes what was granted, at the very device that was judged.

@@ -198,6 +198,45 @@ fn the_lock_of_a_reused_number_is_cleaned_away() {
     assert_eq!(ground.locks(), [""; 0]);
 }
 
+/// A request about a lock waits at the gate. Meanwhile the lock's holder ends, and another process with its number locks
+/// the same port: that lock is not meant.
+#[rstest]
+#[case::unlock("unlock ttyS77 $holder")]
+#[case::force("force ttyS77 $holder")]
+#[case::pass("pass ttyS77 $holder $$")]
+#[ignore = "needs root: tests/run"]
+fn a_request_that_waits_does_not_mean_a_later_process_of_the_number(#[case] request: &str) {
+    let ground = Ground::new();
+    let script = format!(
+        "exec 2>/dev/null
+         ask() {{ printf '%s\\r\\n' \"$1\" | {lfpd} | sed -n '2s/^\\(...\\) .*/\\1/p'; }}
+         until_so() {{ n=0; until \"$@\" || [ $n = 1000 ]; do sleep 0.01; n=$((n + 1)); done; }}
+         sleep 1000 & holder=$!
+         ask \"lock ttyS77 $holder\"
+         cd {here}
+         mkfifo in
+         strace -o trace -e inject=clock_nanosleep,nanosleep:signal=STOP:when=1 {lfpd} <in >out & traced=$!
+         exec 7>in
+         greeted() {{ [ -s out ]; }}; until_so greeted
+         read session </proc/$traced/task/$traced/children
+         exec 8<>state/gate; flock 8
+         echo \"{request}\" >&7
+         until_so grep -q 'stopped by SIGSTOP' trace
+         exec 8>&-
+         {REUSE}
+         ask \"lock ttyS77 $other\"
+         kill -CONT $session
+         answered() {{ [ $(wc -l <out) = 2 ]; }}
+         until_so answered
+         sed -n '2s/^\\(...\\) .*/\\1/p' out
+         [ $(cat lock/LCK..ttyS77) = $other ] && echo stands",
+        lfpd = words(&ground.command()),
+        here = ground.path("").display(),
+    );
+    let ran = in_pid_namespace().args(["bash", "-c", &script]).output().unwrap();
+    assert_eq!(String::from_utf8(ran.stdout).unwrap(), "200\n200\n450\nstands\n");
+}
+
 /// How the daemon misses the end of the holder, until the number is another process's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Misses {

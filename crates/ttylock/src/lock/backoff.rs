@@ -7,6 +7,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::{Duration, Instant};
 
 use pidlockfile::Occupant;
+use pidlockfile::process::Start;
 
 use super::Cause;
 
@@ -60,6 +61,8 @@ pub struct Backoff {
     is_last: bool,
     /// An attempt of this UNLOCK has released a lock of the caller.
     pub(crate) has_released: bool,
+    /// When the process began that had the number of the lock's owner at the first attempt of an UNLOCK or a PASS.
+    pub(crate) owner: Option<Start>,
 }
 
 impl Backoff {
@@ -67,7 +70,15 @@ impl Backoff {
     #[must_use]
     pub fn since(asked: Instant) -> Self {
         let gate = AtTheGate::default();
-        Self { asked, attempts: 0, decides_at: asked, gate, is_last: false, has_released: false }
+        Self {
+            asked,
+            attempts: 0,
+            decides_at: asked,
+            gate,
+            is_last: false,
+            has_released: false,
+            owner: None,
+        }
     }
 
     /// After the last pause.

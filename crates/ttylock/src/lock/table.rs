@@ -116,7 +116,7 @@ impl Table {
 
     /// Makes another process the holder of a lock, in one step for each of its files. Sleeps as [`Table::lock`] does.
     pub fn pass(&mut self, pass: &Pass) -> Answer {
-        self.with_pauses(|table, backoff| table.attempt_pass(pass, None, *backoff))
+        self.with_pauses(|table, backoff| table.attempt_pass(pass, None, backoff))
     }
 
     /// Each attempt has the time of the first one. Otherwise a reading of the kernel's list that takes longer than
@@ -166,22 +166,35 @@ impl Table {
     }
 
     /// One attempt at [`Table::unlock`], as [`Table::attempt_lock`]. The backoff notes whether it has released a lock: a
-    /// later attempt of the same request, which finds none, is done then.
+    /// later attempt of the same request, which finds none, is done then. It also notes which process has the number, so
+    /// that a later attempt releases no lock of another one.
     pub fn attempt_unlock(&mut self, request: &Request, backoff: &mut Backoff) -> Answer {
         let answer = self.attempt(*backoff, |state| release::release(state, request));
         backoff.has_released = self.state.backoff.has_released;
+        self.note_owner(request.pid, &answer, backoff);
         answer
     }
 
     /// One attempt at [`Table::pass`], of a device from [`Table::resolve`] or of the one that is named. Busy unless
-    /// the giver is alive and holds every lock file of the device; denied if there is no such receiver.
+    /// the giver is alive and holds every lock file of the device; denied if there is no such receiver. The backoff notes
+    /// which process is the giver.
     pub fn attempt_pass(
         &mut self,
         pass: &Pass,
         resolved: Option<ResolvedDevice>,
-        backoff: Backoff,
+        backoff: &mut Backoff,
     ) -> Answer {
-        self.attempt(backoff, |state| pass::pass(state, pass, resolved))
+        let answer = self.attempt(*backoff, |state| pass::pass(state, pass, resolved));
+        self.note_owner(pass.from, &answer, backoff);
+        answer
+    }
+
+    /// Notes which process the owner of a lock is, if the request has to come back. That takes seconds at most, in which
+    /// its number may become another process's.
+    fn note_owner(&mut self, pid: Pid, answer: &Answer, backoff: &mut Backoff) {
+        if backoff.owner.is_none() && matches!(answer.result, Err(Stop::NotYet(_))) {
+            backoff.owner = Some(self.state.machine.identify(pid).start);
+        }
     }
 
     fn attempt(

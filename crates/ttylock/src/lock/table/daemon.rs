@@ -105,7 +105,7 @@ fn watch_all(own: &Place, state: &mut State) {
                 }
             }
             // Another process is at it. As long as it passes the lock, our flock(2) would prevent that.
-            Err(Busy::NotYet(_) | Busy::Changing(_) | Busy::Shut) => {
+            Err(Busy::NotYet(_) | Busy::Changing(_) | Busy::Failed) => {
                 let lock = state.read(file).ok().flatten();
                 // If its holder is dead, the lock is tried again.
                 if let Some(who) = lock.and_then(|lock| state.holder_of(&lock)) {
@@ -168,7 +168,7 @@ pub(super) fn remove_dead(own: &Place, state: &mut State, who: &ProcessIdentity)
                 Attempt::Changed | Attempt::Contended => Some(Again::Soon),
             },
             Err(Busy::NotYet(_)) => Some(Again::Soon),
-            Err(Busy::Changing(_) | Busy::Shut) => Some(Again::Later),
+            Err(Busy::Changing(_) | Busy::Failed) => Some(Again::Later),
             Ok(None) | Err(Busy::Held(_) | Busy::BeingWritten | Busy::Obstacle(_)) => None,
         }
     });
@@ -189,8 +189,9 @@ pub(super) fn remove_stale(state: &mut State, seen: &Holder) -> Result<(), Strin
                 let by = holder.map(|holder| format!(": {holder}")).unwrap_or_default();
                 return Err(format!("another process is removing it, or keeps it locked{by}"));
             }
-            Err(Busy::Shut) => {
-                return Err("the gate for removing locks cannot be entered".to_owned());
+            Err(Busy::Failed) => {
+                let why = state.events.last().map(|event| event.text.clone());
+                return Err(why.unwrap_or_else(|| Busy::Failed.to_string()));
             }
             // It may be a lock again.
             Ok(()) | Err(Busy::Held(_) | Busy::BeingWritten | Busy::Obstacle(_)) => return Ok(()),

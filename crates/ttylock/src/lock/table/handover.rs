@@ -183,9 +183,9 @@ fn settle(
     settled.map_err(|why| {
         state.say(
             Weight::Warning,
-            format!("{file} was being passed, which cannot be settled: {why}"),
+            format!("busy: {file} was being passed, which cannot be settled: {why}"),
         );
-        Busy::Changing(None)
+        Busy::Failed
     })
 }
 
@@ -290,7 +290,7 @@ impl State {
         self.records.givers_of(receiver).map_err(|errno| {
             let why = words_of(&errno.into());
             self.say(Weight::Warning, format!("busy: a link of a PASS cannot be read: {why}"));
-            Busy::Changing(None)
+            Busy::Failed
         })
     }
 }

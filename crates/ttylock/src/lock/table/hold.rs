@@ -4,7 +4,7 @@
 use std::fmt::{self, Display};
 use std::time::Instant;
 
-use pidlockfile::process::{self, ProcessIdentity, Start, lives};
+use pidlockfile::process::{self, Fate, ProcessIdentity, Start, lives};
 use pidlockfile::{Attempt, Entry, Found, Judged, Obstacle, Occupant, Pid, Status};
 
 use super::state::{ATTEMPTS, State};
@@ -31,10 +31,11 @@ pub(super) enum Busy {
     Held(ProcessIdentity),
     BeingWritten,
     Obstacle(Obstacle),
-    /// It may be broken or removed only in the gate, and that cannot be entered now: an event says why.
-    Shut,
+    /// It cannot be read, broken or removed now, also because a process stays in the gate: an event says why. A request that
+    /// meets it is refused.
+    Failed,
     /// With a holder: it is stale, but this process holds it by a `flock(2)` that counts. Without one: it is being
-    /// changed, or cannot be read, or a process stays in the gate. A request that meets it is refused.
+    /// changed. A request that meets it is refused.
     Changing(Option<FlockHolder>),
     /// Another process holds it by `flock(2)`, because it makes, breaks or releases the lock now; or one is in the
     /// gate; or the list that shows such a process is being read. The caller comes back.
@@ -63,8 +64,9 @@ impl State {
                 Ok(Found::Obstacle(obstacle)) => return Err(Busy::Obstacle(obstacle)),
                 Ok(Found::File(judged)) => judged,
                 Err(error) => {
-                    self.say(Weight::Warning, format!("in {}: {error}", file.place.path.display()));
-                    return Err(Busy::Changing(None));
+                    let text = format!("busy: in {}: {error}", file.place.path.display());
+                    self.say(Weight::Warning, text);
+                    return Err(Busy::Failed);
                 }
             };
             #[cfg(test)]
@@ -99,7 +101,7 @@ impl State {
                     Weight::Warning,
                     format!("busy: the record of {file} cannot be read: {errno}"),
                 );
-                Err(Busy::Changing(None))
+                Err(Busy::Failed)
             }
         }
     }
@@ -117,6 +119,15 @@ impl State {
         lock.record.is_some() || self.records.directory().is_none()
     }
 
+    /// Whether a process has got its number since the request was first attempted, which was about another one.
+    pub(super) fn is_a_newcomer(&mut self, who: &ProcessIdentity) -> bool {
+        let Some(before @ (Start::Nobody | Start::At(_))) = self.backoff.owner else {
+            return false;
+        };
+        let now = self.machine.identify(who.pid).start;
+        matches!(now, Start::At(_)) && now != before && self.machine.fate(who) == Fate::Same
+    }
+
     /// Whether a process was identified in another pid namespace, where its number means another process.
     pub(super) fn is_elsewhere(&mut self, who: &ProcessIdentity) -> bool {
         who.is_elsewhere(self.machine.here())
@@ -128,7 +139,7 @@ impl State {
     /// when no descriptor is left.
     ///
     /// # Errors
-    /// [`Busy::Shut`].
+    /// [`Busy::Failed`].
     pub(super) fn enter(
         &mut self,
         file: LockFile<'_>,
@@ -181,7 +192,7 @@ impl State {
     fn shut(&mut self, what: impl Display, error: &pidlockfile::Error) -> Busy {
         let dir = self.layout.state_dir.display();
         self.say(Weight::Warning, format!("busy: {what}: {error}; see gate in {dir}"));
-        Busy::Shut
+        Busy::Failed
     }
 
     /// Another process is in the gate. A caller that can comes back later.
@@ -193,7 +204,7 @@ impl State {
         let who = occupant.pid().map_or_else(|| "a process".to_owned(), |pid| format!("pid {pid}"));
         let text = format!("busy: {what}: {who} stays in the gate; see gate in {dir}");
         self.say(Weight::Warning, text);
-        Busy::Changing(None)
+        Busy::Failed
     }
 
     /// Holds a file so that no other process breaks or removes it. A process that has `flock(2)` on it may be about
@@ -295,14 +306,17 @@ impl State {
 
     /// This file keeps the caller out: the answer, and the event that says why.
     pub(super) fn busy(&mut self, file: LockFile<'_>, busy: Busy) -> Stop {
-        if let Busy::NotYet(cause) = busy {
-            return Stop::NotYet(cause);
+        match busy {
+            Busy::NotYet(cause) => return Stop::NotYet(cause),
+            // An event has said why.
+            Busy::Failed => return Stop::Busy(None),
+            Busy::Held(_) | Busy::BeingWritten | Busy::Obstacle(_) | Busy::Changing(_) => {}
         }
         self.say(Weight::Info, format!("busy: {file} {busy}"));
         Stop::Busy(match busy {
             Busy::Held(who) => Some(who),
             Busy::Changing(holder) => holder.and_then(|holder| self.process_of(holder)),
-            Busy::BeingWritten | Busy::Obstacle(_) | Busy::Shut | Busy::NotYet(_) => None,
+            Busy::BeingWritten | Busy::Obstacle(_) | Busy::Failed | Busy::NotYet(_) => None,
         })
     }
 }
@@ -324,9 +338,8 @@ impl Display for Busy {
             Self::Changing(Some(holder)) => {
                 write!(f, "is stale, but a lock on it is held by {holder}")
             }
-            Self::Changing(None) | Self::Shut | Self::NotYet(_) => {
-                f.write_str("is being changed by others")
-            }
+            Self::Failed => f.write_str("cannot be read or removed now"),
+            Self::Changing(None) | Self::NotYet(_) => f.write_str("is being changed by others"),
         }
     }
 }

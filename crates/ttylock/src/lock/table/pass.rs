@@ -110,7 +110,7 @@ fn held(
         let lock = match handover::read_settled(state, file) {
             Ok(None) => continue,
             Ok(Some(lock)) => refuse_foreign(state, file, lock, pass)?,
-            Err(busy @ (Busy::NotYet(_) | Busy::Shut)) => return Err(state.busy(file, busy)),
+            Err(busy @ (Busy::NotYet(_) | Busy::Failed)) => return Err(state.busy(file, busy)),
             Err(_) => return Err(state.busy(file, Busy::Changing(None))),
         };
         let record = lock.record.as_ref();
@@ -143,7 +143,8 @@ fn refuse_foreign(
     };
     let is_its_own = [pass.from, pass.to].contains(&who.pid)
         && state.machine.fate(&who) == Fate::Same
-        && !state.is_elsewhere(&who);
+        && !state.is_elsewhere(&who)
+        && !(who.pid == pass.from && state.is_a_newcomer(&who));
     if is_its_own { Ok(lock) } else { Err(state.busy(file, Busy::Held(who))) }
 }
 

@@ -47,7 +47,7 @@ impl Machine {
         let machine = Self::new();
         let (mut table, [from, to, _]) = (machine.service(), machine.pids);
         meanwhile::at(before, || panic!("killed"));
-        let pass = AssertUnwindSafe(|| table.attempt_pass(&pass(from, to), None, last()));
+        let pass = AssertUnwindSafe(|| table.attempt_pass(&pass(from, to), None, &mut last()));
         assert!(std::panic::catch_unwind(pass).is_err());
         drop(table);
         wait_until_let_go(&machine.path("lock"));
@@ -129,7 +129,7 @@ fn a_lock_is_passed_where_no_file_has_a_second_name(
         Some(before) => {
             meanwhile::at(before, || panic!("killed"));
             let pass =
-                AssertUnwindSafe(|| table.attempt_pass(&pass(giver, receiver), None, last()));
+                AssertUnwindSafe(|| table.attempt_pass(&pass(giver, receiver), None, &mut last()));
             assert!(std::panic::catch_unwind(pass).is_err());
             table = without_links(&shared);
             giver
@@ -155,7 +155,7 @@ fn a_lock_of_several_files_is_not_passed() {
     let [giver, receiver] = [(); 2].map(|()| Sleeper::new());
     let mut table = without_links(&shared);
     done(table.lock(&request(giver.pid())));
-    let answer = table.attempt_pass(&pass(giver.pid(), receiver.pid()), None, last());
+    let answer = table.attempt_pass(&pass(giver.pid(), receiver.pid()), None, &mut last());
     assert_eq!(answer.outcome(), Outcome::Denied, "{answer:?}");
     let said = |it: &crate::lock::Event| it.text.contains("cannot be passed: it has 2 files");
     assert!(answer.events.iter().any(said), "{answer:?}");
@@ -231,7 +231,7 @@ fn a_half_passed_lock_is_whole_for_whoever_comes_next(
         Comer::UnlockOfTheOther => busy(table.attempt_unlock(&request(other), &mut last()), holder),
         Comer::PassOfHolder => (done(table.pass(&pass(holder, asking))), Some(asking)),
         Comer::PassOfTheOther => {
-            busy(table.attempt_pass(&pass(other, asking), None, last()), holder)
+            busy(table.attempt_pass(&pass(other, asking), None, &mut last()), holder)
         }
         Comer::Daemon => {
             table.keep_open(0);
@@ -298,7 +298,7 @@ fn a_lock_is_passed_from_one_to_the_next() {
     let machine = Machine::killed(Before::End);
     let [giver, receiver, asking] = machine.pids;
     let mut table = machine.service();
-    busy(table.attempt_pass(&pass(giver, asking), None, last()), receiver);
+    busy(table.attempt_pass(&pass(giver, asking), None, &mut last()), receiver);
     done(table.pass(&pass(receiver, asking)));
     machine.assert_is_whole(asking);
     done(table.pass(&pass(asking, giver)));
@@ -319,7 +319,7 @@ fn a_name_that_another_program_has_taken_is_its_own(#[values(0, 1, 2)] at: usize
         std::fs::remove_file(&name).unwrap();
         std::fs::write(&name, theirs).unwrap();
     });
-    let answer = table.attempt_pass(&pass(giver, receiver), None, last());
+    let answer = table.attempt_pass(&pass(giver, receiver), None, &mut last());
     // If its turn was over, the receiver has the others.
     let holder = if at == 0 { giver } else { receiver };
     let outcome = if at == 0 { Outcome::Busy } else { Outcome::Done };
@@ -338,7 +338,7 @@ fn the_lock_of_a_giver_that_ends_meanwhile_is_not_passed() {
     let giver = machine.giver.take();
     meanwhile::at(Before::Decision, move || drop(giver));
     let mut table = machine.service();
-    let answer = table.attempt_pass(&pass(from, to), None, last());
+    let answer = table.attempt_pass(&pass(from, to), None, &mut last());
     assert_eq!(answer.outcome(), Outcome::Busy, "{answer:?}");
     machine.assert_is_whole(from);
     done(table.lock(&request(asking)));
@@ -398,7 +398,8 @@ fn another_lock_of_the_giver_stays_on_record(
     symlink("ttyS0", machine.path("dev/radio")).unwrap();
     if let Some(step) = kill {
         meanwhile::at(step, || panic!("killed"));
-        let pass = AssertUnwindSafe(|| table.attempt_pass(&pass(giver, receiver), None, last()));
+        let pass =
+            AssertUnwindSafe(|| table.attempt_pass(&pass(giver, receiver), None, &mut last()));
         assert!(std::panic::catch_unwind(pass).is_err());
         table = machine.service();
         wait_until_let_go(&machine.path("lock"));
@@ -433,7 +434,7 @@ fn the_lock_of_another_port_is_not_passed_by_a_link_that_has_moved() {
     done(table.lock(&other));
     std::fs::remove_file(machine.path("dev/radio")).unwrap();
     symlink("ttyS0", machine.path("dev/radio")).unwrap();
-    let answer = table.attempt_pass(&pass(giver, receiver), None, last());
+    let answer = table.attempt_pass(&pass(giver, receiver), None, &mut last());
     assert_eq!(answer.outcome(), Outcome::Busy, "{answer:?}");
     assert_eq!(machine.listed("lock"), ["LCK..radio", "LCK..ttyS1"]);
     done(table.unlock(&other));
@@ -453,7 +454,8 @@ fn a_lock_without_its_first_name_is_passed_and_released(
     std::fs::remove_file(machine.shared.lock_file()).unwrap();
     if let Some(step) = killed {
         meanwhile::at(step, || panic!("killed"));
-        let pass = AssertUnwindSafe(|| table.attempt_pass(&pass(giver, receiver), None, last()));
+        let pass =
+            AssertUnwindSafe(|| table.attempt_pass(&pass(giver, receiver), None, &mut last()));
         assert!(std::panic::catch_unwind(pass).is_err());
         table = machine.service();
         wait_until_let_go(&machine.path("lock"));
@@ -494,7 +496,7 @@ fn a_file_that_a_user_puts_at_a_private_name_gets_no_other(#[values(0, 1, 2)] at
         std::fs::write(&path, theirs).unwrap();
         chown(&path, Some(1003), None).unwrap();
     });
-    let answer = table.attempt_pass(&pass(giver, receiver), None, last());
+    let answer = table.attempt_pass(&pass(giver, receiver), None, &mut last());
     if at == 0 {
         assert_eq!(answer.outcome(), Outcome::Denied, "{answer:?}");
         machine.assert_is_whole(giver);

@@ -290,14 +290,15 @@ fn release_read(
 fn not_released(state: &mut State, file: LockFile<'_>, busy: Busy) -> Stop {
     match busy {
         Busy::NotYet(_) | Busy::Changing(_) => state.busy(file, busy),
-        Busy::Held(_) | Busy::BeingWritten | Busy::Obstacle(_) | Busy::Shut => Stop::Busy(None),
+        Busy::Held(_) | Busy::BeingWritten | Busy::Obstacle(_) | Busy::Failed => Stop::Busy(None),
     }
 }
 
-/// Whether a file is the lock of this process. The same number in another pid namespace is another process.
+/// Whether a file is the lock of this process. The same number in another pid namespace is another process, and so is one
+/// that has got the number since the client asked.
 fn is_own(state: &mut State, lock: &Lock, pid: Pid) -> bool {
     let who = state.holder_of(lock).filter(|who| who.pid == pid);
-    who.is_some_and(|who| !state.is_elsewhere(&who))
+    who.is_some_and(|who| !state.is_elsewhere(&who) && !state.is_a_newcomer(&who))
 }
 
 /// Enters the gate and holds a lock of the caller. The result is as of [`State::examine_lock`], so that both are

@@ -322,7 +322,7 @@ fn stale_searched(
     found: Result<Found, Error>,
 ) -> Result<Option<(Lock, Stale)>, Stop> {
     match state.examine_found(file, found) {
-        Err(Busy::Changing(_) | Busy::Shut | Busy::NotYet(_)) if file.place.is_open_to_all() => {
+        Err(Busy::Changing(_) | Busy::Failed | Busy::NotYet(_)) if file.place.is_open_to_all() => {
             Ok(None)
         }
         Err(busy) => Err(state.busy(file, busy)),

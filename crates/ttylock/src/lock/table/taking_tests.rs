@@ -181,7 +181,7 @@ fn a_lock_that_is_being_made_is_not_given_to_a_process_with_its_number() {
         };
         for mut backoff in [fresh(), last()] {
             note(second.attempt_unlock(&unlock, &mut backoff));
-            note(second.attempt_pass(&pass, None, backoff));
+            note(second.attempt_pass(&pass, None, &mut backoff));
         }
     });
     assert_eq!(first.lock(&own).outcome(), Outcome::Done);
@@ -816,7 +816,7 @@ fn a_lock_that_is_being_released_is_not_passed() {
     table.state.flocks = Flocks::answering([Some(listing_of(&file, by))]);
     let device = request(giver.pid()).device;
     let pass = Pass { device, from: giver.pid(), to: receiver.pid() };
-    let answer = table.attempt_pass(&pass, None, last());
+    let answer = table.attempt_pass(&pass, None, &mut last());
     assert_eq!(answer.outcome(), Outcome::Busy, "{answer:?}");
     assert_eq!(shared.named(), giver.pid().to_string());
 }
@@ -841,7 +841,7 @@ fn an_unrecorded_lock_is_passed_if_its_giver_keeps_it(
     let by = FlockHolder::Process(keeper(giver.pid(), receiver.pid()));
     table.state.flocks = Flocks::answering([Some(listing_of(&file, by))]);
     let pass = Pass { device, from: giver.pid(), to: receiver.pid() };
-    let answer = table.attempt_pass(&pass, None, last());
+    let answer = table.attempt_pass(&pass, None, &mut last());
     assert_eq!(answer.outcome(), expected, "{answer:?}");
     let named = if expected == Outcome::Done { receiver } else { giver };
     assert_eq!(shared.named(), named.pid().to_string());
@@ -968,6 +968,37 @@ fn a_lock_waits_for_a_process_in_the_gate_and_is_refused() {
     assert!(path.exists());
     drop(inside);
     assert_eq!(table.attempt_lock(&own, None, last()).outcome(), Outcome::Done);
+}
+
+/// What keeps the gate shut is said in one line, and nothing else.
+#[rstest]
+fn a_refusal_at_the_gate_has_one_line(
+    #[values(true, false)] is_occupied: bool,
+    #[values("lock", "unlock", "pass")] request_for: &str,
+) {
+    let (shared, receiver) = (Shared::new(), Sleeper::new());
+    let mut table = shared.service();
+    let own = request(Pid::this());
+    assert_eq!(table.lock(&own).outcome(), Outcome::Done);
+    if request_for == "lock" {
+        assert_eq!(table.unlock(&own).outcome(), Outcome::Done);
+    }
+    let _inside = is_occupied.then(|| enter(shared.service()));
+    if !is_occupied {
+        shut(&shared.gate());
+    }
+    let mut last = fresh().last(Instant::now());
+    let answer = match request_for {
+        "lock" => table.attempt_lock(&own, None, last),
+        "unlock" => table.attempt_unlock(&own, &mut last),
+        _ => {
+            let pass = Pass { device: own.device, from: own.pid, to: receiver.pid() };
+            table.attempt_pass(&pass, None, &mut last)
+        }
+    };
+    assert_eq!(answer.outcome(), Outcome::Busy);
+    let lines: Vec<_> = answer.events.iter().map(|event| event.text.as_str()).collect();
+    assert!(matches!(lines[..], [line] if line.contains("see gate in ")), "{lines:?}");
 }
 
 /// Nor does it wait there to say that the port is held.
