@@ -192,7 +192,7 @@ impl Directory {
     /// remove the file: another process may be at it.
     pub fn hold(&self, name: &Name, judged: &mut Judged) -> Result<Attempt, Error> {
         let failed = Error::at(Step::Exclude, name);
-        if self.enter(name, judged)?.is_some() {
+        if matches!(self.enter(name, judged)?, Entry::Occupied(_)) {
             return Ok(Attempt::Contended);
         }
         let is_ours = match judged.try_lock() {
@@ -245,23 +245,26 @@ impl Directory {
     }
 
     /// Goes through this directory's gate ([`Directory::gated`]) on account of a judged file, for as long as that is
-    /// kept. `None`: we are in the gate, or there is none that we may enter, and then `flock(2)` decides alone. Otherwise
-    /// the process that is inside. Everything that breaks or removes a file enters by itself, once, but
-    /// [`Directory::withdraw`].
+    /// kept. Without a gate that we may enter, `flock(2)` decides alone. Everything that breaks or removes a file enters by
+    /// itself, once, but [`Directory::withdraw`].
     ///
     /// # Errors
     /// [`Step::Enter`] with the system's reason. The caller must not break or remove the file: another process may be at
     /// it.
-    pub fn enter(&self, name: &Name, judged: &mut Judged) -> Result<Option<Occupant>, Error> {
-        if judged.passage.is_none() && !judged.is_ungated && self.gate.is_some() {
-            let named = |error: Error| Error::new(error.step, name, error.errno);
-            match self.try_enter().map_err(named)? {
-                Entry::Inside(passage) => judged.passage = Some(passage),
-                Entry::Occupied(occupant) => return Ok(Some(occupant)),
-                Entry::NoGate => judged.is_ungated = true,
-            }
+    pub fn enter(&self, name: &Name, judged: &mut Judged) -> Result<Entry, Error> {
+        if let Some(passage) = &judged.passage {
+            return Ok(Entry::Inside(passage.clone()));
+        } else if judged.is_ungated {
+            return Ok(Entry::NoGate);
         }
-        Ok(None)
+        let named = |error: Error| Error::new(error.step, name, error.errno);
+        let entry = self.try_enter().map_err(named)?;
+        match &entry {
+            Entry::Inside(passage) => judged.passage = Some(passage.clone()),
+            Entry::NoGate => judged.is_ungated = true,
+            Entry::Occupied(_) => {}
+        }
+        Ok(entry)
     }
 
     /// Enters this directory's gate before a lock is read. The files that are judged afterwards get the passage

@@ -205,7 +205,8 @@ mod tests {
         assert!(open().publish(&name, &claim).unwrap().is_some());
         let gated = || open().gated(open().into_gate());
         let Found::File(mut judged) = open().read(&name, 64).unwrap() else { panic!("gone") };
-        assert_eq!(gated().enter(&name, &mut judged).unwrap(), None);
+        let entered = gated().enter(&name, &mut judged).unwrap();
+        assert!(matches!(entered, pidlockfile::Entry::Inside(_)));
         gated().occupant().unwrap()
     }
 

@@ -5,7 +5,7 @@ use std::fmt::{self, Display};
 use std::time::{Duration, SystemTime};
 
 use pidlockfile::process::{self, Fate, ProcessIdentity, lives};
-use pidlockfile::{Age, Attempt, Found, Judged, Name, Pid};
+use pidlockfile::{Age, Attempt, Entry, Found, Judged, Name, Pid};
 
 use super::handover;
 use super::hold::{Busy, Lock, pid_in};
@@ -130,9 +130,9 @@ impl State {
         removal: Removal,
     ) -> Result<Attempt<Vec<Name>>, pidlockfile::Error> {
         let Lock { mut judged, record } = lock;
-        if self.enter(file, &mut judged) != Ok(None) {
+        let Ok(Entry::Inside(_) | Entry::NoGate) = self.enter(file, &mut judged) else {
             return Ok(Attempt::Contended);
-        }
+        };
         let removed = match removal == Removal::ByForce || judged.ignores_flock() {
             true => force_away(file.place, names, &judged),
             false => {

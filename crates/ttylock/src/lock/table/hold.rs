@@ -134,17 +134,12 @@ impl State {
     }
 
     /// Enters the gate on account of a file, and is inside for as long as the file is kept. Whatever breaks a file, or
-    /// removes one that it does not keep open, comes here first. `None`: we are inside, or there is no gate that we may
-    /// enter. Otherwise another process is inside, which is returned. An error of the gate lasts for a while only, as
-    /// when no descriptor is left.
+    /// removes one that it does not keep open, comes here first. An error of the gate lasts for a while only, as when no
+    /// descriptor is left.
     ///
     /// # Errors
     /// [`Busy::Failed`].
-    pub(super) fn enter(
-        &mut self,
-        file: LockFile<'_>,
-        judged: &mut Judged,
-    ) -> Result<Option<Occupant>, Busy> {
+    pub(super) fn enter(&mut self, file: LockFile<'_>, judged: &mut Judged) -> Result<Entry, Busy> {
         if let Some(passage) = &self.passage {
             judged.enter_by(passage.clone());
         }
@@ -162,8 +157,10 @@ impl State {
         file: LockFile<'_>,
         judged: &mut Judged,
     ) -> Result<(), Busy> {
-        let Some(occupant) = self.enter(file, judged)? else { return Ok(()) };
-        Err(self.kept_outside(file, occupant))
+        match self.enter(file, judged)? {
+            Entry::Inside(_) | Entry::NoGate => Ok(()),
+            Entry::Occupied(occupant) => Err(self.kept_outside(file, occupant)),
+        }
     }
 
     /// Does the steps of a request in the gate, which is entered once, before anything is read. The steps must not do

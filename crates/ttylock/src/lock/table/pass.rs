@@ -2,7 +2,7 @@
 //! to the giver's file, the names, the first one last. `handover.rs` has what happens if this is not finished.
 
 use pidlockfile::process::{self, Fate, lives};
-use pidlockfile::{Attempt, Linked, Name, Pid, words_of};
+use pidlockfile::{Attempt, Entry, Linked, Name, Pid, words_of};
 
 use super::daemon::most_kept;
 use super::handover::Handover;
@@ -289,7 +289,7 @@ fn hold(state: &mut State, file: LockFile<'_>, lock: &mut Lock, giver: Pid) -> R
     match state.hold(file, judged, state.backoff.decides()) {
         Err(Busy::Changing(Some(FlockHolder::Process(keeper))))
             if keeps_for(keeper, giver)
-                && state.enter(file, judged)?.is_none()
+                && !matches!(state.enter(file, judged)?, Entry::Occupied(_))
                 && lock.record.is_none() =>
         {
             judged.ignore_flock_with_consent();

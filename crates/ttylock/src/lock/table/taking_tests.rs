@@ -866,7 +866,8 @@ fn in_the_gate(shared: &Shared, name: &str) -> pidlockfile::Judged {
     let open = shared.service().state.open().unwrap();
     let name = Name::new(name).unwrap();
     let Ok(pidlockfile::Found::File(mut judged)) = open.own.file(&name).read() else { panic!() };
-    assert_eq!(open.own.directory.enter(&name, &mut judged).unwrap(), None);
+    let entered = open.own.directory.enter(&name, &mut judged).unwrap();
+    assert!(matches!(entered, pidlockfile::Entry::Inside(_)));
     judged
 }
 
