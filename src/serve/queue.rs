@@ -71,10 +71,10 @@ struct Device {
     blocker: Option<ProcessIdentity>,
 }
 
-/// One try to take a device for a waiter: the first of its line, or the first of another user.
+/// A waiter for which the device is tried now: the first of its line, or the first of another user.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Attempt {
-    /// The waiter that was tried.
+pub(super) struct Candidate {
+    /// Which one.
     pub(super) waiter: Token,
     /// The real device.
     pub(super) device: Arc<str>,
@@ -92,9 +92,9 @@ pub(super) enum Change {
 }
 
 impl QueueEntry {
-    fn attempt(&self) -> Attempt {
+    fn candidate(&self) -> Candidate {
         let (device, request) = (Arc::clone(&self.device), self.request.clone());
-        Attempt { waiter: self.id, device, request }
+        Candidate { waiter: self.id, device, request }
     }
 }
 
@@ -216,30 +216,30 @@ impl Queue {
 
     /// The waiter to try now, the longest overdue first.
     #[must_use]
-    pub(super) fn due(&self, now: Instant) -> Option<Attempt> {
+    pub(super) fn due(&self, now: Instant) -> Option<Candidate> {
         let due = self.devices.iter().filter(|(_, device)| device.try_at <= now);
         let (name, _) = due.min_by_key(|(_, device)| device.try_at)?;
-        self.line(name).next().map(QueueEntry::attempt)
+        self.line(name).next().map(QueueEntry::candidate)
     }
 
     /// The waiter to try when an attempt was busy: the first waiter of the next user, of [`HEADS`] at
     /// most. The one before may have been kept out by what keeps out nobody else. None as long as that one has no answer
     /// yet: it is not to be overtaken.
     #[must_use]
-    pub(super) fn next_head(&self, attempt: &Attempt) -> Option<Attempt> {
-        if self.waiters.iter().any(|waiter| waiter.id == attempt.waiter && waiter.is_pending) {
+    pub(super) fn next_head(&self, candidate: &Candidate) -> Option<Candidate> {
+        if self.waiters.iter().any(|waiter| waiter.id == candidate.waiter && waiter.is_pending) {
             return None;
         }
         let mut heads: Vec<&QueueEntry> = Vec::with_capacity(HEADS);
-        for waiter in self.line(&attempt.device) {
+        for waiter in self.line(&candidate.device) {
             if heads.len() < HEADS
                 && !heads.iter().any(|head| head.user.map(owner_of) == waiter.user.map(owner_of))
             {
                 heads.push(waiter);
             }
         }
-        let mut after = heads.into_iter().skip_while(|head| head.id != attempt.waiter);
-        after.nth(1).map(QueueEntry::attempt)
+        let mut after = heads.into_iter().skip_while(|head| head.id != candidate.waiter);
+        after.nth(1).map(QueueEntry::candidate)
     }
 
     /// Whether a LOCK that came at that moment may be tried now: nobody waits for the device, or it was busy for its
@@ -266,23 +266,23 @@ impl Queue {
     /// answer and is gone from the line.
     pub(super) fn tried(
         &mut self,
-        attempt: &Attempt,
+        candidate: &Candidate,
         outcome: Outcome,
         blocker: Option<ProcessIdentity>,
         now: Instant,
     ) {
         // Whoever gets the device answers the attempts of all.
-        for waiter in self.waiters.iter_mut().filter(|it| it.device == attempt.device) {
-            waiter.is_pending &= outcome != Outcome::Done && waiter.id != attempt.waiter;
+        for waiter in self.waiters.iter_mut().filter(|it| it.device == candidate.device) {
+            waiter.is_pending &= outcome != Outcome::Done && waiter.id != candidate.waiter;
         }
-        let Some(device) = self.devices.get_mut(&attempt.device) else { return };
+        let Some(device) = self.devices.get_mut(&candidate.device) else { return };
         let next = now.checked_add(CHECK_EVERY).unwrap_or(now);
         (device.last_try, device.try_at, device.blocker) = (Some(now), next, blocker);
         if outcome != Outcome::Busy {
-            self.leave(attempt.waiter, now);
+            self.leave(candidate.waiter, now);
         }
-        let last = self.line(&attempt.device).next().map(|first| first.deadline);
-        let Some(device) = self.devices.get_mut(&attempt.device) else { return };
+        let last = self.line(&candidate.device).next().map(|first| first.deadline);
+        let Some(device) = self.devices.get_mut(&candidate.device) else { return };
         match outcome {
             Outcome::Busy => {
                 device.try_at = last.filter(|last| *last > now).map_or(next, |last| last.min(next));
@@ -295,11 +295,11 @@ impl Queue {
 
     /// The attempt was called busy only because it has no answer yet: it is made again soon, even if the waiter's time is
     /// over by then.
-    pub(super) fn has_no_answer_yet(&mut self, attempt: &Attempt, now: Instant) {
-        if let Some(waiter) = self.waiters.iter_mut().find(|it| it.id == attempt.waiter) {
+    pub(super) fn has_no_answer_yet(&mut self, candidate: &Candidate, now: Instant) {
+        if let Some(waiter) = self.waiters.iter_mut().find(|it| it.id == candidate.waiter) {
             waiter.is_pending = true;
         }
-        self.wake(&attempt.device, now);
+        self.wake(&candidate.device, now);
     }
 
     /// Whether an attempt for a waiter of the device has no answer yet.
@@ -386,10 +386,10 @@ mod tests {
         /// Tries all waiters that are due, each with this outcome; returns them.
         fn try_all(&mut self, outcome: Outcome) -> Vec<u64> {
             let mut tried = Vec::new();
-            while let Some(attempt) = self.queue.due(self.now) {
-                assert_eq!(attempt.request, request(attempt.waiter));
-                tried.push(attempt.waiter);
-                self.queue.tried(&attempt, outcome, None, self.now);
+            while let Some(candidate) = self.queue.due(self.now) {
+                assert_eq!(candidate.request, request(candidate.waiter));
+                tried.push(candidate.waiter);
+                self.queue.tried(&candidate, outcome, None, self.now);
                 assert!(tried.len() < 1000, "without an end");
             }
             tried
@@ -424,7 +424,7 @@ mod tests {
         let first = scene.queue.due(scene.now).unwrap();
         let second = scene.queue.next_head(&first).unwrap();
         let third = scene.queue.next_head(&second).unwrap();
-        let heads = [&first, &second, &third].map(|attempt| attempt.waiter);
+        let heads = [&first, &second, &third].map(|candidate| candidate.waiter);
         assert_eq!(heads, [1, 3, 4]);
         assert_eq!(scene.queue.next_head(&third), None);
         // The waiter that got it is gone from the middle of the line.
@@ -485,10 +485,10 @@ mod tests {
             scene.enter_for(Some(user), id, "a", 100);
         }
         let mut tried = 0;
-        let mut attempt = scene.queue.due(scene.now);
-        while let Some(now) = attempt {
+        let mut candidate = scene.queue.due(scene.now);
+        while let Some(now) = candidate {
             tried += 1;
-            attempt = scene.queue.next_head(&now);
+            candidate = scene.queue.next_head(&now);
         }
         assert_eq!(tried, HEADS);
     }
@@ -563,9 +563,9 @@ mod tests {
             let mut scene = Scene::new();
             scene.enter(1, "a", 0);
             for _ in 0..3 {
-                let attempt = scene.queue.due(scene.now).unwrap();
-                scene.queue.tried(&attempt, Outcome::Busy, None, scene.now);
-                scene.queue.has_no_answer_yet(&attempt, scene.now);
+                let candidate = scene.queue.due(scene.now).unwrap();
+                scene.queue.tried(&candidate, Outcome::Busy, None, scene.now);
+                scene.queue.has_no_answer_yet(&candidate, scene.now);
                 assert_eq!(scene.expire(), []);
                 assert_eq!(scene.queue.next_moment(), Some(scene.now + CHECK_GAP));
                 scene.now += CHECK_GAP;
@@ -586,9 +586,9 @@ mod tests {
         }
         let first = scene.queue.due(scene.now).unwrap();
         let second = scene.queue.next_head(&first).unwrap();
-        for attempt in [&first, &second] {
-            scene.queue.tried(attempt, Outcome::Busy, None, scene.now);
-            scene.queue.has_no_answer_yet(attempt, scene.now);
+        for candidate in [&first, &second] {
+            scene.queue.tried(candidate, Outcome::Busy, None, scene.now);
+            scene.queue.has_no_answer_yet(candidate, scene.now);
         }
         assert_eq!(scene.expire(), []);
         scene.enter(3, "a", 100);
@@ -670,17 +670,17 @@ mod tests {
                     Move::Pass(milliseconds) => scene.now += Duration::from_millis(milliseconds),
                 }
                 let mut attempts = 0;
-                while let Some(attempt) = scene.queue.due(scene.now) {
+                while let Some(candidate) = scene.queue.due(scene.now) {
                     attempts += 1;
                     prop_assert!(attempts < 100);
-                    let line = lines.get_mut(&*attempt.device).unwrap();
-                    prop_assert_eq!(line[0].0, attempt.waiter, "only the first is tried");
-                    let is_free = free.insert(attempt.device.to_string(), false).unwrap_or(false);
+                    let line = lines.get_mut(&*candidate.device).unwrap();
+                    prop_assert_eq!(line[0].0, candidate.waiter, "only the first is tried");
+                    let is_free = free.insert(candidate.device.to_string(), false).unwrap_or(false);
                     let outcome = if is_free { Outcome::Done } else { Outcome::Busy };
                     if is_free {
                         line.remove(0);
                     }
-                    scene.queue.tried(&attempt, outcome, None, scene.now);
+                    scene.queue.tried(&candidate, outcome, None, scene.now);
                 }
                 for id in scene.expire() {
                     for line in lines.values_mut() {

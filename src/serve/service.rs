@@ -15,7 +15,7 @@ use super::admission::{Owner, Token, User};
 use super::authority::{Authority, Granted, denied};
 use super::client::{Client, Phase};
 use super::ports::PortThreads;
-use super::queue::{Attempt, Queue};
+use super::queue::{Candidate, Queue};
 use crate::limits::{LOCKS_OF_A_USER, STATUS_SEARCH};
 use crate::log::{Journal, Log, Severity};
 use crate::peer::{Inquiry, Peer};
@@ -296,12 +296,12 @@ impl Service {
     }
 
     /// Tries to take a device for a client that waits for it. The client has its answer unless the outcome is busy.
-    pub(super) fn attempt(&mut self, client: &mut Client, attempt: &Attempt) -> Outcome {
+    pub(super) fn attempt(&mut self, client: &mut Client, candidate: &Candidate) -> Outcome {
         // A day may have gone by since it was asked.
         let has_ended =
             client.claimant.as_ref().is_some_and(|who| self.table.machine().has_ended(who));
         let Service { authority, table, .. } = &mut *self;
-        let request = attempt.request.clone();
+        let request = candidate.request.clone();
         let granted = client.peer().and_then(|peer| authority.grant_taking(peer, request, table));
         let named = match granted {
             Ok(granted) => table.names_of(granted.device()).map(|names| (granted, names)),
@@ -311,21 +311,21 @@ impl Service {
             }
         };
         let Some((granted, names)) = named.filter(|_| !has_ended) else {
-            self.queue.tried(attempt, Outcome::Denied, None, Instant::now());
+            self.queue.tried(candidate, Outcome::Denied, None, Instant::now());
             client.answer(Reply::Denied);
             return Outcome::Denied;
         };
-        if names.real != *attempt.device {
+        if names.real != *candidate.device {
             // The name that it waited for is another device now, and others wait for that.
-            self.queue.move_to(attempt.waiter, names, Instant::now());
+            self.queue.move_to(candidate.waiter, names, Instant::now());
             return Outcome::Busy;
         }
         let answer = self.take(client.user(), granted, *client.under_way());
         let outcome = answer.outcome();
-        self.queue.tried(attempt, outcome, answer.blocker().cloned(), Instant::now());
+        self.queue.tried(candidate, outcome, answer.blocker().cloned(), Instant::now());
         if let Err(Stop::NotYet(cause)) = answer.result {
             client.under_way().pause(cause, Instant::now());
-            self.queue.has_no_answer_yet(attempt, Instant::now());
+            self.queue.has_no_answer_yet(candidate, Instant::now());
             return outcome;
         }
         // The next attempt begins anew.

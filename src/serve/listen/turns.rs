@@ -12,7 +12,7 @@ use ttylock::{Backoff, Outcome};
 use super::super::admission::Token;
 use super::super::client::Phase;
 use super::super::connection::Connection;
-use super::super::queue::{Attempt, CHECK_EVERY, Change};
+use super::super::queue::{CHECK_EVERY, Candidate, Change};
 use super::super::service::Service;
 use super::{CHANGES, Daemon, PROCESSES};
 use crate::limits::READ_BYTES;
@@ -167,8 +167,8 @@ impl Daemon<'_> {
             return;
         }
         let now = Instant::now();
-        if let Some(attempt) = self.service.queue.due(now) {
-            self.try_heads(attempt, now);
+        if let Some(candidate) = self.service.queue.due(now) {
+            self.try_heads(candidate, now);
         }
         for token in self.service.queue.expire(now) {
             if let Some(connection) = self.clients.members.get_mut(&token) {
@@ -188,12 +188,12 @@ impl Daemon<'_> {
     }
 
     /// Tries the first waiter, and if the port is busy for it, the first waiter of the next user.
-    fn try_heads(&mut self, first: Attempt, now: Instant) {
+    fn try_heads(&mut self, first: Candidate, now: Instant) {
         let (mut next, mut asked) = (Some(first), now);
-        while let Some(attempt) = next {
-            let token = attempt.waiter;
+        while let Some(candidate) = next {
+            let token = candidate.waiter;
             let Some(connection) = self.clients.members.get_mut(&token) else {
-                self.service.queue.leave(attempt.waiter, now);
+                self.service.queue.leave(candidate.waiter, now);
                 return;
             };
             // A client that sends nothing more has left the line, and the event may come after this attempt.
@@ -202,15 +202,15 @@ impl Daemon<'_> {
             }
             // One reading of the kernel's list is good for all that are tried at once.
             asked = connection.client.backoff.get_or_insert(Backoff::since(asked)).asked();
-            if self.service.attempt(&mut connection.client, &attempt) != Outcome::Busy {
+            if self.service.attempt(&mut connection.client, &candidate) != Outcome::Busy {
                 return self.turn(token, now);
             }
-            self.watch_blocker(&attempt.device);
+            self.watch_blocker(&candidate.device);
             // Lock files that the attempt took before it met a conflict, it has given back: that is no news.
             for change in self.watches.changes() {
-                self.service.queue.changed(Some(&*attempt.device), &change, Instant::now());
+                self.service.queue.changed(Some(&*candidate.device), &change, Instant::now());
             }
-            next = self.service.queue.next_head(&attempt);
+            next = self.service.queue.next_head(&candidate);
         }
     }
 
