@@ -45,14 +45,19 @@ impl Machine {
     /// The process that passes it is killed there.
     fn killed(before: Before) -> Self {
         let machine = Self::new();
-        let (mut table, [from, to, _]) = (machine.service(), machine.pids);
+        machine.kill(machine.service(), before);
+        machine
+    }
+
+    /// This service passes the lock, and is killed there.
+    fn kill(&self, mut table: Table, before: Before) {
+        let [from, to, _] = self.pids;
         meanwhile::at(before, || panic!("killed"));
         let pass = AssertUnwindSafe(|| table.attempt_pass(&pass(from, to), None, &mut last()));
         assert!(std::panic::catch_unwind(pass).is_err());
         drop(table);
-        wait_until_let_go(&machine.path("lock"));
-        wait_until_let_go(&machine.path("state"));
-        machine
+        wait_until_let_go(&self.path("lock"));
+        wait_until_let_go(&self.path("state"));
     }
 
     fn service(&self) -> Table {
@@ -382,6 +387,19 @@ fn a_lock_that_is_passed_elsewhere_is_never_stale(
     machine.assert_is_whole(receiver);
 }
 
+/// The service after a PASS to the receiver, or the next one after that was killed at this step.
+fn passed_or_killed(machine: &Machine, mut table: Table, killed: Option<Before>) -> Table {
+    let [giver, receiver, _] = machine.pids;
+    match killed {
+        None => done(table.pass(&pass(giver, receiver))),
+        Some(step) => {
+            machine.kill(table, step);
+            table = machine.service();
+        }
+    }
+    table
+}
+
 /// A link of the device has come from another port that the giver has locked, too. That lock stays on record.
 #[rstest]
 fn another_lock_of_the_giver_stays_on_record(
@@ -396,17 +414,9 @@ fn another_lock_of_the_giver_stays_on_record(
     done(table.lock(&other(giver)));
     std::fs::remove_file(machine.path("dev/radio")).unwrap();
     symlink("ttyS0", machine.path("dev/radio")).unwrap();
-    if let Some(step) = kill {
-        meanwhile::at(step, || panic!("killed"));
-        let pass =
-            AssertUnwindSafe(|| table.attempt_pass(&pass(giver, receiver), None, &mut last()));
-        assert!(std::panic::catch_unwind(pass).is_err());
-        table = machine.service();
-        wait_until_let_go(&machine.path("lock"));
-        wait_until_let_go(&machine.path("state"));
+    let mut table = passed_or_killed(&machine, table, kill);
+    if kill.is_some() {
         table.keep_open(0);
-    } else {
-        done(table.pass(&pass(giver, receiver)));
     }
     let records = machine.listed("state").into_iter().filter(|it| it.starts_with("held."));
     assert_eq!(records.count(), 2);
@@ -449,20 +459,10 @@ fn a_lock_without_its_first_name_is_passed_and_released(
     #[values(b"ttyS0" as &[u8], b"modem")] by: &[u8],
 ) {
     let machine = Machine::new();
-    let [giver, receiver, asking] = machine.pids;
-    let mut table = machine.service();
+    let [_, receiver, asking] = machine.pids;
+    let table = machine.service();
     std::fs::remove_file(machine.shared.lock_file()).unwrap();
-    if let Some(step) = killed {
-        meanwhile::at(step, || panic!("killed"));
-        let pass =
-            AssertUnwindSafe(|| table.attempt_pass(&pass(giver, receiver), None, &mut last()));
-        assert!(std::panic::catch_unwind(pass).is_err());
-        table = machine.service();
-        wait_until_let_go(&machine.path("lock"));
-        wait_until_let_go(&machine.path("state"));
-    } else {
-        done(table.pass(&pass(giver, receiver)));
-    }
+    let mut table = passed_or_killed(&machine, table, killed);
     machine.assert_is_whole(receiver);
     std::fs::remove_file(machine.shared.lock_file()).unwrap();
     busy(table.attempt_lock(&request(asking), None, last()), receiver);
