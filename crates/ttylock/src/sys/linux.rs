@@ -18,7 +18,6 @@ use rustix::fs::{
 use rustix::io::Errno;
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 use rustix::thread::{CapabilitySet, capabilities};
-use rustix::time::{ClockId, clock_gettime};
 
 use super::{Seen, look_plainly};
 use crate::device::Numbers;
@@ -222,11 +221,25 @@ impl NamesVersion {
 pub(crate) struct FileClock((i64, u32));
 
 impl FileClock {
-    /// Costs no system call.
+    /// By the C library, which makes no system call for that. The other library looks for the kernel's code by itself, and
+    /// crashes below valgrind, which hides it. If the clock cannot be read, no version counts.
+    #[expect(unsafe_code, reason = "no other library offers this call")]
     pub(crate) fn now() -> Self {
-        let now = clock_gettime(ClockId::RealtimeCoarse);
-        Self((now.tv_sec, u32::try_from(now.tv_nsec).unwrap_or_default()))
+        let mut now = MaybeUninit::<libc::timespec>::uninit();
+        // SAFETY: the call writes one time, and only to where it is told.
+        let got = unsafe { libc::clock_gettime(libc::CLOCK_REALTIME_COARSE, now.as_mut_ptr()) };
+        if got != 0 {
+            return Self((i64::MIN, 0));
+        }
+        // SAFETY: the call has written it.
+        let now = unsafe { now.assume_init() };
+        Self((wide(now.tv_sec), u32::try_from(now.tv_nsec).unwrap_or_default()))
     }
+}
+
+/// A number of seconds, which has 32 bits on some machines.
+fn wide(seconds: impl Into<i64>) -> i64 {
+    seconds.into()
 }
 
 /// The most bytes of entries that are read, some hundred names: a larger directory is not small. To list more takes as
