@@ -2,7 +2,7 @@
 //! no live one is broken, whatever becomes of the state directory, which has the gate and the records.
 
 use std::fs::{self, File, Permissions};
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -168,7 +168,9 @@ fn a_state_directory_replaced_in_use_lets_in_one(#[values(true, false)] is_moved
             if is_moved {
                 fs::rename(ground.path("state"), ground.path(&format!("old{round}"))).unwrap();
             } else {
-                fs::remove_dir_all(ground.path("state")).unwrap();
+                // A session may make a file there meanwhile.
+                let remove = || fs::remove_dir_all(ground.path("state")).map_err(|it| it.kind());
+                while remove().is_err_and(|kind| kind == ErrorKind::DirectoryNotEmpty) {}
             }
             fs::create_dir(ground.path("state")).unwrap();
         };
