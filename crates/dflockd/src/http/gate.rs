@@ -21,7 +21,7 @@ use hyper::{Method, Uri, Version};
 use leases::Moment;
 
 use super::reply::Fault;
-use super::request::SecretNeeded as Wanted;
+use super::request::SecretNeeded;
 use crate::server::Access;
 
 /// Where the server listens.
@@ -78,18 +78,20 @@ pub(super) fn shown(headers: &HeaderMap) -> &[u8] {
 /// Whether the secret permits this; `key` is that of the path, if there is one.
 pub(super) fn is_allowed(
     access: &Access,
-    wanted: Wanted,
+    needed: SecretNeeded,
     key: &[u8],
     shown: &[u8],
 ) -> Result<(), Fault> {
-    let allowed = match wanted {
-        Wanted::Open => true,
-        Wanted::Guarded => access.is_open() || access.may_read(shown),
-        Wanted::Numbers => access.is_open() || access.may_measure(shown),
-        Wanted::Locks if access.is_open() => true,
-        Wanted::Locks => access.scope(shown).is_some_and(|scope| key.is_empty() || scope.has(key)),
-        Wanted::Admin if access.admin.is_empty() => return Err(Fault::NoAdmin),
-        Wanted::Admin => access.is_admin(shown),
+    let allowed = match needed {
+        SecretNeeded::Open => true,
+        SecretNeeded::Guarded => access.is_open() || access.may_read(shown),
+        SecretNeeded::Numbers => access.is_open() || access.may_measure(shown),
+        SecretNeeded::Locks if access.is_open() => true,
+        SecretNeeded::Locks => {
+            access.scope(shown).is_some_and(|scope| key.is_empty() || scope.has(key))
+        }
+        SecretNeeded::Admin if access.admin.is_empty() => return Err(Fault::NoAdmin),
+        SecretNeeded::Admin => access.is_admin(shown),
     };
     if allowed { Ok(()) } else { Err(Fault::Unauthorized) }
 }
@@ -253,7 +255,8 @@ mod tests {
             headers.append(AUTHORIZATION, HeaderValue::from_str(value).unwrap());
         }
         assert_eq!(
-            is_allowed(&access(b"sesame"), Wanted::Guarded, b"", super::shown(&headers)).is_ok(),
+            is_allowed(&access(b"sesame"), SecretNeeded::Guarded, b"", super::shown(&headers))
+                .is_ok(),
             want
         );
     }

@@ -3,7 +3,7 @@
 use super::rules::Claim;
 use super::table::{Chain, HolderId, KeyId, Line, Slots, Table, WaiterId};
 use super::terms::Caps;
-use super::terms::{Key, Keys as Names, Limit, Moment};
+use super::terms::{Key, Keys, Limit, Moment};
 use super::values::Census;
 use std::collections::{HashMap, HashSet};
 use std::hash::RandomState;
@@ -96,7 +96,7 @@ impl KeyTable {
 
     /// Whether all these keys can be in use at the same time within the limit of keys. Idle keys are forgotten to
     /// make room.
-    pub(super) fn have_room_for(&self, names: Names<'_>, most: usize) -> bool {
+    pub(super) fn have_room_for(&self, names: Keys<'_>, most: usize) -> bool {
         let is_new = |id: &Option<KeyId>| id.is_none_or(|id| self.entries[id].is_forgettable());
         let new = names.iter().map(|key| self.find(key)).filter(is_new).count();
         self.entries.len() - self.idle.len() + new <= most

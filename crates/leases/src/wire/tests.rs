@@ -1,7 +1,7 @@
 //! The protocol documents' rows about requests and replies, as tables.
 
 use super::*;
-use crate::{Answer, Grant, Moment, Request as Ask, Token, Ttl};
+use crate::{Answer, Grant, Moment, Token, Ttl};
 use rstest::rstest;
 
 fn code(command: &[u8], key: &[u8], arg: &[u8]) -> u8 {
@@ -158,9 +158,11 @@ fn blanks_around_tokens_do_not_count() {
     let token = Token::new(1, 2);
     let release = [b" ".as_slice(), &token.digits(), b" "].concat();
     let parsed = parse([b"r", b"k", &release]);
-    assert!(matches!(parsed, Ok(Command::Lock(Ask::Release { token: Some(t), .. })) if t == token));
+    assert!(
+        matches!(parsed, Ok(Command::Lock(Request::Release { token: Some(t), .. })) if t == token)
+    );
     let foreign = parse([b"r", b"k", b"not a token"]);
-    assert!(matches!(foreign, Ok(Command::Lock(Ask::Release { token: None, .. }))));
+    assert!(matches!(foreign, Ok(Command::Lock(Request::Release { token: None, .. }))));
 }
 
 fn reply(answer: Answer) -> String {
