@@ -841,7 +841,8 @@ fn run(case: Case, directory: &Path) -> Result<bool, String> {
     // The next daemon finishes what was begun.
     machine.table().keep_open(0);
     // Without the state directory, nobody knows any more what was half done.
-    let is_forgotten = comer == Comer::StateReplaced && then == Then::Kill;
+    let is_half_done = then == Then::Kill || deed == Deed::PassAgain;
+    let is_forgotten = comer == Comer::StateReplaced && is_half_done;
     if comer.keeps_no_rules() || is_forgotten {
         machine.release_all().map_err(|wrong| format!("{story}: {wrong}"))?;
         return Ok(is_there);
@@ -912,7 +913,8 @@ impl Machine {
     fn release_all(&self) -> Result<(), String> {
         let [giver, receiver, third] = self.pids;
         let mut said = Vec::new();
-        for port in [PORT, OTHER_PORT] {
+        // Twice: as long as a file has a name of the other port, its lock may be aside for a moment.
+        for port in [PORT, OTHER_PORT, PORT] {
             for number in [giver, receiver, third] {
                 said.push(self.unlock(port, number));
             }
