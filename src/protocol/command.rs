@@ -81,8 +81,8 @@ pub fn parse(line: &[u8], waiting: Waiting) -> Result<Command, Reply> {
     }
 }
 
-/// A request line, or one of the first headers that every browser sends, as a request line that
-/// is too long is skipped.
+/// Whether a line is from a web browser: a request line of HTTP, or one of the first headers that every browser sends.
+/// The headers count because a request line that is too long is skipped.
 #[must_use]
 pub fn is_http(line: &[u8]) -> bool {
     let begins = |word: &[u8], with: &str| {

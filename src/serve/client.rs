@@ -61,22 +61,22 @@ impl Client {
     }
 }
 
-/// What the connection of a client needs before its next turn.
+/// What a connection waits for before its next turn.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// The client sends something.
+    /// That the client sends something.
     Reading,
-    /// Other connections have their turns: in the last one, at this moment, it had sent more than is read or answered
-    /// in one.
+    /// That other connections have their turns. At this moment, in its last turn, it had sent more than one turn reads
+    /// or answers.
     Pausing(Instant),
-    /// The client takes the replies that it has not taken since this moment.
+    /// That the client takes its replies. It has taken none since this moment.
     Sending(Instant),
-    /// The client is given the device that it waits for, or an answer without it.
+    /// That the client gets the device for which it waits, or an answer without it.
     Waiting,
-    /// The search for the holders of this device, or of any, ends.
+    /// That the search for the holders of this device, or of any, ends.
     Searching(Option<DeviceName>),
-    /// This moment comes: the request met a contended lock, and is tried again.
+    /// This moment. The last attempt at its request had no answer, and the next one is made then.
     Retrying(Instant),
-    /// It has no other turn, and is to be closed.
+    /// Nothing: it has no other turn, and is to be closed.
     Over,
 }

@@ -62,7 +62,8 @@ impl Connection {
         self.spoke = false;
     }
 
-    /// One turn: what is left over from the last one, and one reading.
+    /// One turn. First the client takes what is left of its replies. Then the bytes are obeyed that the last turn has
+    /// left. If they are used up, more are read, once.
     pub(super) fn turn(&mut self, service: &mut Service, buffer: &mut [u8], now: Instant) {
         self.flush();
         if !self.output.is_empty() {

@@ -25,8 +25,9 @@ use ttylock::{Names, Outcome, Request};
 use super::admission::Token;
 use crate::protocol::reply;
 
-/// Users whose first waiter is tried when a device may be free: a lock under a name that only the first one asks for may
-/// refuse that one alone. Others are tried when the line has moved.
+/// So many users have an attempt when a device may be free, each for its first waiter. A lock under a name that only
+/// the first waiter has asked for may keep out that one alone. The users behind these are tried when the line has
+/// moved.
 const HEADS: usize = 4;
 
 /// All waiters.
@@ -242,8 +243,9 @@ impl Queue {
         after.nth(1).map(QueueEntry::candidate)
     }
 
-    /// Whether a LOCK that came at that moment may be tried now: nobody waits for the device, or it was busy for its
-    /// waiters since then, and nothing has changed that would be a reason to try them again.
+    /// Whether a LOCK that came at that moment may be tried now. It may if nobody waits for the device. It may also if
+    /// the device was busy for its waiters since then, and nothing has changed that would be a reason to try them
+    /// again.
     #[must_use]
     pub(super) fn admits_lock(&self, device: &str, moment: Instant, now: Instant) -> bool {
         self.devices.get(device).is_none_or(|device| {
@@ -271,7 +273,7 @@ impl Queue {
         blocker: Option<ProcessIdentity>,
         now: Instant,
     ) {
-        // Whoever gets the device answers the attempts of all.
+        // If one waiter has got the device, the attempts of the others have their answer, too: busy.
         for waiter in self.waiters.iter_mut().filter(|it| it.device == candidate.device) {
             waiter.is_pending &= outcome != Outcome::Done && waiter.id != candidate.waiter;
         }

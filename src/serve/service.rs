@@ -23,8 +23,9 @@ use crate::protocol::Session;
 use crate::protocol::command::Command;
 use crate::protocol::reply::{Identity, Reply, Report, Scope, Version};
 
-/// A lock for a process number that no process had, as the memo takes one over telnet. It is stale, so that it keeps out
-/// no program that knows its record. Other programs take a later process of that number for the holder.
+/// A lock for a number that no process had when it was taken, as the memo takes one over telnet. It is stale from the
+/// start: programs that know its record are not kept out. Other programs take a later process of that number for the
+/// holder.
 #[derive(Debug)]
 pub(super) struct LockForMissing {
     /// The user that asked for it.
@@ -105,7 +106,7 @@ impl Service {
         Reply::Closing.encode(&self.identity, b"")
     }
 
-    /// Does what a client asks for. None if the client has its answer.
+    /// Does what a client asks for. Returns what the client then waits for; `None` if it has its answer.
     pub(super) fn answer(
         &mut self,
         client: &mut Client,
@@ -163,7 +164,8 @@ impl Service {
         None
     }
 
-    /// No LOCK overtakes a waiter that could have the device now: waiters are tried before.
+    /// Takes a device for a client. Waiters that could have the device now are tried before, so that no LOCK overtakes
+    /// them.
     fn lock(&mut self, client: &mut Client, request: Request) -> Answer {
         let granted = match self.grant_taking(client, request) {
             Ok(granted) => granted,
@@ -180,8 +182,8 @@ impl Service {
             let events = vec![Event::new(Weight::Info, text)];
             return Answer { result: Err(Stop::Busy(None)), events };
         }
-        // No process breaks a lock here: this LOCK comes back after the same pauses, when the waiters have been tried.
-        // The attempt for a waiter ends when the kernel's list has been read.
+        // No process breaks a lock here. This LOCK comes back after the same pauses, and by then the waiters have been
+        // tried. If the attempt for a waiter has no answer until the kernel's list is read, neither has this LOCK.
         let is_reading = self.queue.has_attempt_without_answer(real);
         let cause = if is_reading { Cause::Reading } else { Cause::Breaking };
         Answer { result: Err(Stop::NotYet(cause)), events: Vec::new() }
@@ -242,7 +244,7 @@ impl Service {
         answer
     }
 
-    /// Takes what was granted, at the very device that was judged.
+    /// Takes what was granted: exactly the device for which the rights were checked.
     pub(super) fn take(&mut self, user: User, granted: Granted, backoff: Backoff) -> Answer {
         if self.has_too_many_for_missing(user, &granted) {
             let why = "refused: too many locks of this user for processes that do not exist";
@@ -288,8 +290,8 @@ impl Service {
         answer
     }
 
-    /// A release that waits for no holder of a `flock(2)`. If another process is in the gate, it is to be tried again
-    /// later.
+    /// A release that does not wait for a process that holds the lock file by `flock(2)`. It has no answer while
+    /// another process is in the gate, and the caller tries again later.
     pub(super) fn release_now(&mut self, request: &Request) -> Answer {
         let now = Instant::now();
         self.release(request, &mut Backoff::since(now).used_up(now))
@@ -399,7 +401,7 @@ impl Service {
     }
 }
 
-/// When the request is attempted again that has no answer yet.
+/// Counts an attempt at a request that had no answer, and lets the client wait for the next one.
 fn retry(client: &mut Client, cause: Cause, now: Instant) -> Phase {
     let pause = client.under_way().pause(cause, now);
     Phase::Retrying(now.checked_add(pause).unwrap_or(now))

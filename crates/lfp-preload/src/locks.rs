@@ -162,7 +162,8 @@ pub(crate) fn change(number: u64, from: State, to: State) -> bool {
     TABLE.change(key(number), from, to)
 }
 
-/// Forgets the lock of a port that is open or was closed: it goes on as a lock file's. Whether there surely is one.
+/// The lock of a port that is open or was closed becomes the lock of a lock file: close(2) does not release it. Returns
+/// whether there surely is such a lock.
 pub(crate) fn leave_to_file(number: u64) -> bool {
     change(number, State::Open, State::None) || change(number, State::Closed, State::None)
 }

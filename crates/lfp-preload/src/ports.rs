@@ -106,7 +106,7 @@ impl Asks {
     }
 }
 
-/// None: what was in the way is gone, so the service is to be asked again.
+/// Asks the service for the lock. `None`: what was in the way is gone, and the service is to be asked again.
 fn lock(name: &DeviceName, number: u64, asks: &mut Asks) -> Option<Opening> {
     // The program may have made a lock file itself, which the service is not to release.
     let is_in_file =
@@ -198,8 +198,9 @@ fn busy(mut service: Service, name: &DeviceName, number: u64, asks: &mut Asks) -
     })
 }
 
-/// The lock is this process's: from before an execve(2), or by a lock file that the program has made; unless another
-/// thread has got it for an opening of its own. That thread may note it a moment later, and releases it.
+/// The lock is this process's already. It may be from before an execve(2), or a lock file that the program has made:
+/// then close(2) does not release it. Or another thread has just got it for its own opening, which may be noted a
+/// moment later. That thread releases it when it closes the port, so this opening asks again.
 fn ours(number: u64, asks: &mut Asks) -> Option<Opening> {
     let is_asked_for = locks::is_asked_for();
     let may_end = is_asked_for || locks::noted() != asks.noted;

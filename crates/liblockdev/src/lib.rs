@@ -15,7 +15,7 @@ use lfp::client::PATIENCE;
 use lfp::{Client, DeviceName, Error, Holder, Outcome, Pid};
 use pidlockfile::words_of;
 
-/// What a call gives: the process that has the device, or none where it is free or the call is done.
+/// What a call returns: the process that has the device; `None` if nobody has it, or if the call is done.
 pub(crate) type CallResult = Result<Option<Pid>, Failure>;
 
 /// Why a call fails.

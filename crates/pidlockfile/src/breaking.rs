@@ -245,8 +245,8 @@ impl Directory {
     }
 
     /// Goes through this directory's gate ([`Directory::gated`]) on account of a judged file, for as long as that is
-    /// kept. Without a gate that we may enter, `flock(2)` decides alone. Everything that breaks or removes a file enters by
-    /// itself, once, but [`Directory::withdraw`].
+    /// kept. Without a gate that we may enter, `flock(2)` decides alone. Every method that breaks or removes a file
+    /// calls this by itself, and enters once; only [`Directory::withdraw`] does not.
     ///
     /// # Errors
     /// [`Step::Enter`] with the system's reason. The caller must not break or remove the file: another process may be at

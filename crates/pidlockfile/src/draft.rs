@@ -188,7 +188,8 @@ impl<'d> Draft<'d> {
         })
     }
 
-    /// `hold` is called before there is anything in it, and before others may open it.
+    /// Writes the claim to a file of this private name. `hold` is called while the file is empty, and before others may
+    /// open it.
     pub(crate) fn made(
         mut private: PrivateName<'d>,
         claim: &NewFile<'_>,

@@ -84,7 +84,8 @@ impl Directory {
         }
     }
 
-    /// Holds a file, or goes past the `flock(2)` of another process on it: what comes out is looked at in any case.
+    /// Holds a file, or goes past the `flock(2)` of another process on it: the file that comes out of the exchange is
+    /// checked in any case.
     fn hold_or_ignore(&self, name: &Name, judged: &mut Judged) -> Result<Attempt, Error> {
         Ok(match self.hold(name, judged)? {
             Attempt::Contended if judged.ignores_flock() => Attempt::Done(()),
@@ -150,8 +151,9 @@ impl Linked<'_> {
         }
     }
 
-    /// Gives it its last name, which takes the place of the private one. Where there are no hard links, this may be another
-    /// file that says the same. As [`Linked::publish`] otherwise.
+    /// Gives it the last of its names. Where possible, the private name is renamed to it, and no further name can be
+    /// given then. Where there are no hard links, the name may lead to another file that says the same. As
+    /// [`Linked::publish`] otherwise.
     ///
     /// # Errors
     /// As [`Directory::publish`].

@@ -56,8 +56,8 @@ pub enum Stop {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::exhaustive_enums, reason = "a service acts on each")]
 pub enum Cause {
-    /// Another process holds a stale lock of the device by `flock(2)`: most likely it is breaking the lock at this
-    /// moment.
+    /// Another process holds a lock file of the device by `flock(2)`. Most likely it is breaking or releasing the lock
+    /// at this moment. A service gives this cause also to a LOCK that comes back after the waiters.
     Breaking,
     /// That process is in the gate.
     Gate(Occupant),

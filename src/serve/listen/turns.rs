@@ -90,8 +90,8 @@ impl Daemon<'_> {
         true
     }
 
-    /// What a connection does after a turn. The kernel reports one event, and the next one after the next turn: it would
-    /// report a hang-up again and again, whatever is of interest.
+    /// After a turn: asks the kernel for the event that the connection waits for, or closes it. Each event is asked for
+    /// anew. Otherwise the kernel would report a hang-up again and again, whatever is of interest.
     pub(super) fn after(&mut self, token: Token) {
         let Some(connection) = self.clients.members.get_mut(&token) else { return };
         let interest = match &connection.phase {

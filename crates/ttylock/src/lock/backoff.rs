@@ -81,7 +81,7 @@ impl Backoff {
         }
     }
 
-    /// After the last pause.
+    /// The same as if the last pause were over: the next attempt gives a final answer.
     #[must_use]
     pub fn used_up(self, now: Instant) -> Self {
         if self.decides() {

@@ -4,8 +4,8 @@
 //!
 //! A lock file has room for a pid and nothing else. The rest is kept in the state directory, in one symbolic
 //! link for each lock file, whose *target* is the record. One system call makes a link, so no record is ever
-//! half written, and reading one opens nothing. Only we may write that directory; a record from anybody else
-//! is ignored unless it matches the lock file exactly.
+//! half written, and reading one opens nothing. Only we may write that directory. Even so, a record is ignored unless
+//! it matches the lock file exactly.
 //!
 //! The link is named after the lock file: `held.DEVICE.INODE.NANOSECONDS`, by the time at which the file was written. It is
 //! made before the file has a name of a lock, and goes after the last one, so no lock of ours is visible without it. It
@@ -368,9 +368,9 @@ impl HolderRecords {
         }
     }
 
-    /// Forgets a lock whose file has none of its names any more. The caller must have that file open: its number is no other
-    /// file's as long as it is.
-    /// Returns whether the record was removed. One without its lock file is never believed, so a failure does no harm.
+    /// Forgets a lock whose file has none of its names any more. The caller must have that file open: its number is no
+    /// other file's as long as it is. Returns whether the record was removed. One without its lock file is never
+    /// believed, so a failure does no harm.
     pub(crate) fn forget(&self, record: &HolderRecord) -> bool {
         self.unlink(&record.entry).is_ok()
     }

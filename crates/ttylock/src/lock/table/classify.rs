@@ -22,15 +22,17 @@ const WRITER_GRACE: Duration = Duration::from_secs(30);
 /// `DEFAULT_OVERFLOWUID` in the kernel's include/linux/highuid.h.
 const UNMAPPED_UID: u32 = 65_534;
 
-/// What a lock file means for the caller: why it keeps others out; or that it is stale, and why. `None` if there is none.
+/// What a lock file means for a caller. The error says why it keeps the caller out. Otherwise the file is the caller's
+/// to remove, and `Stale` says why. `None` if there is no file.
 pub(super) type Classification = Result<Option<(Lock, Stale)>, Busy>;
 
-/// How the names of a lock go.
+/// In which way the names of a lock are removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Removal {
-    /// Its process has ended. A program that keeps no rules may write its own number into the file until the name is gone.
+    /// The process has ended. A program that keeps no rules may write its own number into the file until the name is
+    /// gone, so the file is looked at once more.
     OfStale,
-    /// Of a living process, which lets it go.
+    /// The process lives, and releases its lock.
     OfOwn,
     /// The same, also if another process holds it by `flock(2)`.
     ByForce,

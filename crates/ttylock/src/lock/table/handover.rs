@@ -4,8 +4,8 @@
 //! first of them, a link `from.DEVICE.INODE.NANOSECONDS` in the state directory, named after the receiver's file, leads to
 //! the giver's; it goes when all names are passed. All of this happens in the gate. So a process that is in the gate and
 //! finds such a link knows that its maker was killed, or could not go on. It *settles* the PASS: all names become the
-//! receiver's or the giver's, by the first one. Private names go last, so that no other file gets the number of one of
-//! these before its record is gone.
+//! receiver's or the giver's, by the first one. Private names go last: as long as a file has one, no other file gets
+//! its inode number, and by then its record is gone.
 
 use pidlockfile::{Attempt, Directory, Entry, Found, Judged, Name, Passage, Status, words_of};
 use rustix::fs::{AtFlags, linkat};
@@ -72,7 +72,7 @@ fn may_rename(directory: &Directory, user: u32) -> bool {
     directory.mode() & STICKY == 0 || [0, own, directory.owner()].contains(&user)
 }
 
-/// Reads a lock, as it is once no PASS of it is left unfinished: if one is, the gate is entered, and names may change.
+/// Reads a lock. If a PASS of it was not finished, that is settled first, in the gate: names may change.
 ///
 /// # Errors
 /// As [`State::read`] and [`settled`].
@@ -83,8 +83,9 @@ pub(super) fn read_settled(state: &mut State, file: LockFile<'_>) -> Result<Opti
     }
 }
 
-/// A lock that was read, once no PASS of it is left unfinished: it may be another one then. Only for a lock that was
-/// passed, something is looked up. A process that may not enter the gate leaves this to others.
+/// A lock that was read. If a PASS of it was not finished, that is settled first, and the lock is read again: it may be
+/// another one then. Only a lock that was passed costs a look. A process that may not enter the gate leaves this to
+/// others.
 ///
 /// # Errors
 /// It cannot be settled now.
@@ -141,7 +142,8 @@ pub(super) fn settle_all(state: &mut State, own: &Place) -> bool {
     are_settled
 }
 
-/// A link without the record of the receiver's file says nothing: the record is there first.
+/// Removes a link of a PASS without the record of the receiver's file. No PASS needs it: the record is made before the
+/// link.
 fn remove_orphan(state: &State, own: &Place, link: &Name) -> bool {
     match own.directory.try_enter() {
         Ok(_inside @ (Entry::Inside(_) | Entry::NoGate)) => state.records.forget_orphan(link),
@@ -239,8 +241,9 @@ pub(super) fn mend(
     finish(state, own, handover, is_over)
 }
 
-/// Makes the private links to the giver's file again that a service in another pid namespace has taken for those of a killed
-/// process, as long as another name leads to the file. Where it cannot, as with another user's file, the name goes.
+/// Makes private links to the giver's file again, as long as another name leads to the file. A service in another pid
+/// namespace may have swept them, because it took their maker for dead. Where that is not possible, as with another
+/// user's file, the name goes.
 fn link_what_was_swept(directory: &Directory, pairs: &mut [(&Name, Name, Pair)]) {
     let givers = pairs.iter().find_map(|(name, private, pair)| match (pair.name, pair.private) {
         (Leads::ToGivers, _) => Some((*name).clone()),

@@ -204,9 +204,9 @@ impl State {
         Busy::Failed
     }
 
-    /// Holds a file so that no other process breaks or removes it. A process that has `flock(2)` on it may be about
-    /// to break it, without our gate. So a caller that can comes back later, and only then the right of that process
-    /// is checked.
+    /// Holds a file so that no other process breaks or removes it. If another process has `flock(2)` on it, that one
+    /// may be about to break it, without our gate. Then the caller comes back. Only an attempt that `decides` asks the
+    /// kernel's list whether that `flock(2)` counts.
     ///
     /// # Errors
     /// Why the file cannot be held.
@@ -244,7 +244,7 @@ impl State {
                 self.say(Weight::Notice, format!("ignored the lock of {by} on {file}"));
                 Ok(())
             }
-            // A list without a line for it may have been read while the list changed.
+            // Nobody is in the list, and still the file could not be held: the list may have changed while it was read.
             flocker @ (Flocker::Ignored(_) | Flocker::Counts(_) | Flocker::Nobody) => {
                 Err(Busy::Changing(flocker.that_counts()))
             }
@@ -318,7 +318,7 @@ impl State {
     }
 }
 
-/// The process that a lock file names: a living one, if it may be read so.
+/// The process that a lock file names. If its content can be read as two numbers, that of a living process counts.
 pub(super) fn pid_in(judged: &Judged) -> Option<Pid> {
     Content::parse(judged.content()).ok().map(|content| content.holder(lives))
 }

@@ -38,7 +38,7 @@ pub(super) fn pass(
     // Another process may have had the receiver's number when its user was looked up.
     receiver.uid = receiver.uid.filter(|_| !state.machine.has_ended(&receiver.who));
     let (resolved, lock_names) = resolve::with_lock_names(state, device, resolved)?;
-    // A written name to which no link leads any more is passed as well, in the giver's order.
+    // The giver's names come first, in their order. A name goes with them also if its link in `/dev` is gone.
     let mut names = state.names_written(own, &lock_names.written, (*from, resolved.node));
     let further = lock_names.written.iter().filter(|it| !names.contains(it)).cloned();
     names.extend(further.collect::<Vec<_>>());

@@ -32,7 +32,7 @@ pub(super) const ATTEMPTS: usize = 64;
 pub(super) struct State {
     pub(super) layout: Layout,
     open: Option<Arc<Directories>>,
-    /// The attempt that is under way.
+    /// How often, and since when, the request that is under way has been attempted.
     pub(super) backoff: Backoff,
     pub(super) events: Vec<Event>,
     pub(super) machine: Machine,
@@ -43,8 +43,9 @@ pub(super) struct State {
     /// The processes that a daemon watches for their end.
     pub(super) watched: Watched,
     pub(super) flocks: Flocks,
-    /// Whether the request stays in the gate from one file to the next, and the passage then.
+    /// Whether the request stays in the gate from one file to the next.
     pub(super) stays_in_gate: bool,
+    /// Its passage while it stays there.
     pub(super) passage: Option<Passage>,
     said_unseen: bool,
 }
@@ -104,7 +105,8 @@ impl State {
         self.open = None;
     }
 
-    /// The request has entered the gate on account of a file.
+    /// The request has tried to enter the gate on account of a file. If it stays inside, it keeps the passage for its
+    /// next files.
     pub(super) fn has_entered(&mut self, judged: &Judged) {
         self.passage = judged.passage().filter(|_| self.stays_in_gate).cloned();
     }

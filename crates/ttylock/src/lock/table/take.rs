@@ -44,7 +44,8 @@ pub struct Checked {
 /// The most records that are read to count those of one user.
 const RECORDS_COUNTED: usize = 4096;
 
-/// LOCK: names, reasons to refuse it, record and file, names. Returns the real name of the device.
+/// LOCK: finds the names of the lock files, looks for reasons to refuse the lock, writes the file, records it, and
+/// gives it its names. Returns the real name of the device.
 pub(super) fn take(
     state: &mut State,
     request: &Request,
@@ -60,7 +61,8 @@ pub(super) fn take(
     refuse_invented(state, &resolved, own)?;
     refuse_one_too_many(state, own, pid)?;
     refuse_flock(state, &resolved, pid)?;
-    // Stale locks under names that this lock does not write. Those that may not be removed are ignored.
+    // A living holder at the first name refuses the lock, before anything is written. Under names that this lock does
+    // not write, stale locks are removed now. Those that may not be removed are ignored.
     open.searched_and_first(&lock_names).try_for_each(|file| {
         match lock_names.written.first() == Some(file.name) && file.place.role == Role::Written {
             true => refuse_held(state, file),
@@ -198,7 +200,7 @@ fn take_written(
     outcome.unwrap_or_else(|busy| Err(state.busy(own.file(first), busy)))
 }
 
-/// Writes one file, records it, and gives it these of the lock's names.
+/// Writes one file, records it, and gives it `names`: one or all of the names of the lock.
 fn take_file(
     state: &mut State,
     own: &Place,
@@ -222,7 +224,8 @@ fn take_file(
         given.push(name.clone());
         Ok(())
     });
-    // Where a file cannot be renamed, another one has its name, and is held by `flock(2)` until it is recorded.
+    // Where a file can be neither renamed nor linked, another file has the name. It has no record yet, and is held by
+    // `flock(2)` until it has one.
     let is_of_another = |it: &mut HolderRecord| it.file.identity != linked.identity();
     if let Some(unused) = record.take_if(is_of_another) {
         state.records.forget(&unused);
@@ -388,8 +391,8 @@ fn not_taken(state: &mut State, file: LockFile<'_>, error: &Error) -> Stop {
     }
 }
 
-/// Gives back the files that a failed LOCK has written. It waits for a process in the gate: what is not given back stays
-/// until its process ends or releases it.
+/// Gives back the files that a failed LOCK has written. While another process is in the gate, it waits, up to a limit.
+/// What it cannot give back stays until the process that the lock names ends or releases it.
 fn give_back(state: &mut State, own: &Place, claimant: &Claimant, taken: &[Taken]) {
     let (begun, pid) = (Instant::now(), claimant.who.pid);
     while !taken.is_empty() {
@@ -435,7 +438,7 @@ fn give_file_back(
             continue;
         }
         passage.into_iter().for_each(|passage| judged.enter_by(passage.clone()));
-        // Otherwise our own `flock(2)` would be in the way.
+        // We still have `flock(2)` on this file by the opening that wrote it, which would keep us out.
         match published.file.try_clone() {
             Ok(file) => judged.hold_by(Published { file, ..*published }),
             Err(_) => published.let_go(),
@@ -456,8 +459,9 @@ fn give_file_back(
     }
 }
 
-/// A name of a written lock that does not lead to it any more. Its first name is looked at, which others meet: if that stands,
-/// and no link is missing, they all do. (Another name that was renamed just now might as well be renamed later.)
+/// A name of a written lock that does not lead to it any more, if there is one. Others meet the first name. If that
+/// stands and the file has as many links as names, all names stand, and one look is enough. (A program may have renamed
+/// another name. It might as well do so a moment later, when nobody looks.)
 pub(super) fn lost_name<'t>(own: &Place, taken: &'t Taken) -> Option<&'t Name> {
     let Taken { names, published, .. } = taken;
     let (first, count) = (names.first()?, u64::try_from(names.len()));
