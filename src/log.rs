@@ -1,4 +1,4 @@
-//! The administrator's log: syslog. Each user may cause [`LOG_LINES`] lines in a minute ([`Journal`]), so that one user
+//! The administrator's log: syslog. Each user may cause [`LOG_LINES`] lines in a minute (`Journal`), so that one user
 //! cannot bury the lines about others.
 //!
 //! Never speaks to a client and never stops a session. If there is no `/dev/log`, or the syslog daemon has
