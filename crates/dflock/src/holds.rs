@@ -76,7 +76,7 @@ pub(super) struct Holds {
     /// For orders to this session.
     pub(super) orders: Orders,
     inbox: mpsc::UnboundedReceiver<Order>,
-    /// All holds are to be left at the server. Whoever waits for that is woken when they are dropped.
+    /// All holds are to be left at the server. Whoever waits for that is woken when this session drops its holds.
     pub(super) is_leaving: bool,
     /// Of everything that works for the client; see [`super::session::Sessions`].
     alive: watch::Receiver<()>,

@@ -1,4 +1,5 @@
-//! A held lease: a handle of one hold. `session.rs` keeps the hold.
+//! A held lease, which is a handle of one hold; and the orders of its holder to the session, which keeps the hold
+//! (`session.rs`).
 
 use super::dialogue::Grant;
 use super::error::{ClientError, Refusal};

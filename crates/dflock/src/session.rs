@@ -25,7 +25,8 @@ use tokio::runtime::{Handle, Id};
 use tokio::sync::{Mutex as Turns, mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-/// A grant that needs no wait comes within this time. A client that asked longer ago waits in line, and leaves it.
+/// A grant that needs no wait comes within this time, and a request that is given up earlier is still waited for until
+/// then. A request that takes longer stands in line, and leaves the line when it is given up.
 const LINGER: Duration = Duration::from_secs(1);
 
 /// The sessions of one client.
@@ -46,7 +47,7 @@ impl Sessions {
         Self { shared: Mutex::default(), alive: self.alive.clone() }
     }
 
-    /// To be kept by what goes on after the sessions.
+    /// For work that goes on after a session: `ended` waits until the work drops this.
     pub(super) fn work(&self) -> watch::Receiver<()> {
         self.alive.subscribe()
     }
@@ -69,8 +70,9 @@ impl Sessions {
         shared.insert((Handle::current().id(), server), orders.downgrade());
     }
 
-    /// Takes these, all or none, over the session that there is, or else, if it may wait, over a new one: with a
-    /// connection that `open` makes, and for as long as `open` says.
+    /// Takes these, all or none, over the present session. If there is none, if it cannot serve them now, or if they
+    /// are in use and the caller may wait, takes them over a new one: `open` makes its connection, and says how long to
+    /// wait.
     pub(super) async fn take(
         self: &Arc<Self>,
         route: &Arc<Route>,
@@ -241,7 +243,8 @@ impl Session {
     ) -> Taken {
         self.unanswered = if self.connection.is_answered { Vec::new() } else { wanted.to_vec() };
         let Some(grants) = answer? else { return Ok(None) };
-        // That session renews them before this connection closes. Then they stay, but not on every server.
+        // The present session renews them before this connection closes. They stay then, if the server hands holds
+        // over.
         if self.holds.is_empty() && self.connection.hands_over() {
             let taken = self.sessions.join(&self.route, wanted, Some(grants.clone())).await;
             if let Some(taken) = taken {
@@ -452,8 +455,9 @@ async fn given_up<T>(outcome: &mut oneshot::Sender<T>, asked_at: Instant) {
 /// Waits for an answer as long as something is held, and meanwhile looks for another connection to renew all holds. An
 /// answer for which nobody can wait any longer is none.
 ///
-/// If the first connection breaks while another one renews the holds, that one has inherited those it has renewed, and
-/// they would end with it: it goes on to the last of them, or fails by itself. One that fell silent stays open.
+/// If the first connection breaks while another one renews the holds, the other one has inherited those that it has
+/// renewed, and they would end with it. So it is not given up: it renews the rest, or fails by itself. A connection
+/// that fell silent stays open.
 async fn try_elsewhere<T>(
     holds: &mut Holds,
     route: &Route,

@@ -60,8 +60,9 @@ impl Patience {
     }
 
     /// A client that wants to wait in line until `end` has failed by this error, after a request that was sent at
-    /// `asked_at`. Whether it stood in line, for the first time or again for a while; then it wants to return. A client
-    /// that was refused at once was not in line, nor was one that asked a server that does not lead.
+    /// `asked_at`. Returns whether it stood in line: for the first time, or again and for a while. If it did, it wants
+    /// to return, and the patience is for that from now on. A client that was refused at once was not in line, and
+    /// neither was one that asked a server that does not lead.
     pub(super) fn was_in_line(
         &mut self,
         error: &ClientError,
@@ -110,7 +111,8 @@ pub(super) struct Schedule {
     settings: Arc<Settings>,
     /// The length that was granted.
     pub(super) granted: Duration,
-    /// A moment before the grant, or its latest answered renewal, was requested. The lease stood after it.
+    /// When the grant was requested, or the latest renewal that was answered; or a moment before. The lease stood after
+    /// that.
     pub(super) asked_at: Instant,
     /// How long the lease lasts from then.
     ttl: Duration,

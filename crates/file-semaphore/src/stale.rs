@@ -269,8 +269,8 @@ impl Judge {
         if liveness.is_some() { status } else { self.judge_unparsable(status, judged, of_file) }
     }
 
-    /// What an interrupted write left is a lock of whatever process it names, or of one that is gone. Of other files
-    /// nothing is known, as of a lock of another machine.
+    /// What an interrupted write has left counts as a lock of the process that it names; if it names none, of one that
+    /// is gone. Any other file counts as a lock of another machine, of which nothing is known.
     fn judge_unparsable(&self, status: HeldStatus, judged: &Judged, age: Age) -> HeldStatus {
         let fragment = Fragment::of(judged.content());
         let named = fragment.and_then(|fragment| fragment.pid);

@@ -51,8 +51,8 @@ pub trait Journal: Send {
     /// leads.
     fn load(&mut self) -> impl Future<Output = Recovered> + Send;
 
-    /// Records at most [`Journal::MAX_RECORDS`] changes, all or none of them. Of several records of one hold the last one
-    /// counts. If it is done, this server also led when the call began.
+    /// Records at most [`Journal::MAX_RECORDS`] changes, all or none of them. Of several records of one hold the last
+    /// one counts. `Ok` also means that this server led when the call began.
     fn commit(&mut self, records: &[Record]) -> impl Future<Output = Result<(), Failed>> + Send;
 
     /// Returns `Ok` if this server still led when the call began: nobody else has changed a hold since the last commit.

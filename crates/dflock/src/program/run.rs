@@ -17,14 +17,15 @@ use std::time::{Duration, Instant};
 use tokio::time::sleep_until;
 use wrapcmd::{Form, StartError};
 
-/// What KILL may take, so that the command is gone when the lease ends and not a little later.
+/// How long a command may take to go after KILL. It must be gone when the lease ends.
 const KILL_TIME: Duration = Duration::from_millis(200);
 /// How long before the end of a lease that cannot be renewed the command is stopped.
 pub(super) fn margin(run: &Run) -> Duration {
     seconds(run.grace) + KILL_TIME
 }
 
-/// As much of the margin as there is room for (see `Settings::margin`), less the time to die.
+/// The time between TERM and KILL: as much of the margin as there is room for (see `Settings::margin`), less
+/// [`KILL_TIME`].
 fn grace(run: &Run, leases: &Leases) -> Duration {
     margin(run).min(leases.renewal_interval()).saturating_sub(KILL_TIME)
 }

@@ -32,10 +32,10 @@ const REPLY_BYTES: usize = 16 * 1024;
 const IDLE_BYTES: usize = 256;
 /// How often a connection sends without waiting before the kernel is asked for news of others.
 const STEPS: u8 = 4;
-/// The most answers that wait for the requests of others. After many more, the processor's cache would have lost what the
-/// first connection needs to send.
+/// The most connections that hold back their answers while others are served, see `others_first`. After many more, the
+/// processor's cache would have lost what the first of them needs to send.
 const MOST_UNSENT: usize = 128;
-/// The pause between two checks whether a standby runs that a client's bytes may wait for.
+/// The pause between two checks whether the standby of a late client has run since the deadline.
 const LOOK_EVERY: Seconds = Seconds::new(1).unwrap();
 /// No client waits longer than this for a change of a key: sending an answer shows whether it is still there.
 pub(crate) const LONGEST_WATCH: Seconds = Seconds::new(60).unwrap();
@@ -43,7 +43,7 @@ pub(crate) const LONGEST_WATCH: Seconds = Seconds::new(60).unwrap();
 thread_local! {
     /// Where bytes are received, so that an idle connection needs no buffer for them.
     static SCRATCH: RefCell<Box<[u8]>> = RefCell::new(vec![0; READ_BYTES].into_boxed_slice());
-    /// How many answers wait for the requests of others.
+    /// How many connections hold back their answers while others are served.
     static UNSENT: Cell<usize> = const { Cell::new(0) };
 }
 
@@ -57,7 +57,7 @@ enum Input {
     Ended,
 }
 
-/// How far a body is that comes in pieces.
+/// The progress of sending a body in pieces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Body {
     No,
@@ -77,7 +77,7 @@ enum End {
     Fault(Fault),
     /// A wrong secret.
     Refused,
-    /// It is a standby: what it is shown.
+    /// The peer is a standby. The text is what this server shows it.
     #[cfg(feature = "etcd")]
     Link(String),
 }
@@ -109,7 +109,7 @@ struct Connection {
     timer: Pin<Box<Sleep>>,
     /// The keys it may ask about. `None` until it has shown a secret, if the server requires one.
     scope: Option<Scope>,
-    /// When `output` may be sent; `None` for now.
+    /// What must be recorded before `output` is sent; `None` if it may be sent at once.
     rests_on: Option<Mark>,
     /// What becomes of its holds when the connection ends.
     auto: AutoRelease,
@@ -119,7 +119,8 @@ struct Connection {
     steps: u8,
 }
 
-/// Serves a client until it has left. No `async fn`, which would have room for its arguments beside the connection.
+/// Serves a client until it has left. This is no `async fn`: the future of one would have room for the arguments as
+/// well as for the connection.
 pub(super) fn serve(
     shared: Arc<Shared>,
     transport: Transport,
@@ -164,7 +165,8 @@ pub(super) fn serve(
     }
 }
 
-/// What does not happen while a connection is idle is in a box, so that an idle connection needs no room for it.
+/// Steps that never happen while a connection is idle are boxed futures, so that an idle connection has no room for
+/// them.
 impl Connection {
     /// Serves frame after frame.
     async fn converse(&mut self) -> Result<Infallible, End> {
@@ -185,7 +187,8 @@ impl Connection {
         }
     }
 
-    /// Waits for `poll`, until a deadline.
+    /// Waits for `poll`, until a deadline. Meanwhile the connection ends if it is kicked or its term is over, and the
+    /// client reads which of its holds were taken away.
     fn wait_until<T>(
         &mut self,
         deadline: Moment,
@@ -233,9 +236,8 @@ impl Connection {
         })
     }
 
-    /// Waits for `poll`, until the client is late. What a client at the other end of a link did in time may still be on its
-    /// way. So it is late only when its standby has shown that it has run since then. As long as nothing is heard of the
-    /// standby, nothing is known of the client.
+    /// Waits for `poll`, until the client is late. Over a link, bytes that the client sent in time may still be on
+    /// their way. So such a client is late only when its standby has shown that it ran after the deadline.
     async fn wait_for_client<T>(
         &mut self,
         deadline: Moment,
@@ -429,7 +431,8 @@ impl Connection {
         self.send().await
     }
 
-    /// Ready when the peer of a waiting connection is gone, or has left the line, even if it sent more requests before.
+    /// Ready when the client of a request that waits is gone, or has left the line, even if the client has sent more
+    /// requests.
     fn poll_peer(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.state == Input::Open {
             let is_broken = ready!(self.transport.poll_end(cx)).is_err();

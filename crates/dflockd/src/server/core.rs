@@ -1,5 +1,5 @@
-//! The state that all connections share: the engine, and one seat for each connection. Everything here happens under one
-//! lock that no thread holds across a system call.
+//! The state that all connections share: the engine, and one seat (`ConnectionState`) for each connection. One lock
+//! guards all of it, and no task waits while it holds that lock.
 
 mod connections;
 mod lists;
@@ -179,7 +179,8 @@ impl Core {
         self.deliver(now);
     }
 
-    /// Ends the wait of a connection whose client does not wait any more, and takes back what it got by that.
+    /// Ends the wait of a connection whose client does not wait any more, and takes back what it got by that. The
+    /// caller must `deliver` the effects.
     pub(super) fn withdraw(&mut self, now: Moment, id: ConnId) {
         self.engine.cancel(now, id);
         let unseen = self.connections.take_unseen(id);
@@ -206,7 +207,8 @@ impl Core {
         self.connections.remove(id);
     }
 
-    /// Delivers effects to their connections, and wakes the driver if it would run too late.
+    /// Passes on what the engine has changed: the records to the journal, the effects to the connections, and the next
+    /// deadline to the driver.
     fn deliver(&mut self, now: Moment) {
         self.recording.note(&mut self.engine, now);
         while let Some(effect) = self.engine.take_effect() {
@@ -271,8 +273,8 @@ impl Core {
         self.engine.introduce(id, &Arc::new(label));
     }
 
-    /// The state of a key for a connection that watches it, if it is to be sent, and when it may be; the watch
-    /// is over then. It is sent when it is not the one that the client saw last, or when `until` has come.
+    /// The answer to a connection that watches a key, and when it may be sent; the watch is over then. `None` if the
+    /// watch goes on: the client has seen this state, `until` has not come, and no server is draining.
     pub(super) fn sight(
         &mut self,
         now: Moment,

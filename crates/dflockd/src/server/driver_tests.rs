@@ -1,4 +1,4 @@
-//! Turns of the loop.
+//! The turns of the runtime: a long task does not keep the news of the kernel from the others.
 
 use super::*;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -154,7 +154,8 @@ async fn drive(shared: Arc<Shared>) {
     }
 }
 
-/// How often a journal whose room has a limit is asked again, and one that several servers share is asked who leads.
+/// How long the recorder waits for work before it asks the journal again: how much room there is, if that has a limit,
+/// and whether this server still leads, if several share the journal.
 const CHECK: Duration = Duration::from_secs(1);
 
 /// How long the next commit waits for the clients whose changes the last one carried. With ten clients of keys of their
@@ -211,7 +212,7 @@ async fn load(shared: &Shared, journal: &mut impl Journal) -> Option<Recovered> 
     }
 }
 
-/// Returns when the server ends.
+/// Drives the journal through one term. Returns `Ok` when the server ends, and an error when the term is over.
 async fn serve_term<J: Journal>(shared: &Arc<Shared>, journal: &mut J) -> Result<(), Failed> {
     loop {
         let wanted = shared.core().connections.len() + MAX_KEYS;
@@ -244,8 +245,8 @@ async fn serve_term<J: Journal>(shared: &Arc<Shared>, journal: &mut J) -> Result
         }
         outcome?;
         if J::IS_SHARED && coming_back > 1 {
-            // Clients that are answered together come back together. Without this pause there would be two crowds of
-            // them, each waiting for the commits of the other one, too.
+            // Clients that are answered together send their next requests together. This pause lets one commit carry
+            // all of them. Without it they would be two crowds, each of which also waits for the commits of the other.
             let noted = shared.core().recording.commits.noted() + coming_back;
             let back = poll_fn(|cx| shared.core().recording.poll_noted(noted, cx));
             let _or_some_do_not = timeout(GATHER, back).await;

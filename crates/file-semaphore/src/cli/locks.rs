@@ -20,7 +20,7 @@ use crate::sys::Alarm;
 
 pub(super) fn open(words: &Run) -> Result<Vec<Semaphore>, Error> {
     let config = words.taking.config(words.lock.config());
-    // For now: see DISK_DELAY in `run`.
+    // The lock is written to the disk later: see `DISK_DELAY` in `unix.rs`.
     #[cfg(unix)]
     let config = crate::Config { durability: crate::Durability::Memory, ..config };
     let first = Semaphore::with_config(&words.lock.path, config);

@@ -47,8 +47,8 @@ impl Listed {
         self.status.fragment.is_none_or(|fragment| fragment.has_key)
     }
 
-    /// Whether it is the lock of a reader: those are never seen half-written. What a power cut left of one holds
-    /// nothing, but is there until it is swept.
+    /// Whether a file in the directory of readers counts as a lock. A reader's lock is never seen half-written, so a
+    /// fragment is what a power cut has left. It holds nothing, and counts only when it is stale, so that it is swept.
     pub(crate) fn may_be_held(&self) -> bool {
         self.status.fragment.is_none() || self.status.stale
     }

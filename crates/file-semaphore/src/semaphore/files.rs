@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-/// What is in the way of something, or else the thing.
+/// The thing, or else what is in its way.
 pub(crate) type Tried<T> = Result<T, InTheWay>;
 
 #[derive(Debug)]

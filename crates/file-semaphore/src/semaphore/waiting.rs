@@ -26,7 +26,7 @@ pub(crate) struct Patience<'a> {
     pub(crate) alarm: Option<&'a dyn Alarm>,
     /// Hears of the holder before a wait begins ([`Error::AlreadyLocked`]).
     pub(crate) hears: Option<&'a dyn Fn(&Error)>,
-    /// The caller does not want to wait: the lock is held then, not the time over.
+    /// The caller does not want to wait. The error then says that the lock is held, not that the time is over.
     pub(crate) only_tries: bool,
 }
 
@@ -140,7 +140,7 @@ impl<'a> Waiting<'a> {
         self.until(&files.names, unreported, || attempt(files, claimant))
     }
 
-    /// Waits until all earlier waiters have had their turn, or the first one lets it pass.
+    /// Waits until all earlier waiters have had their turn, or the first of them has missed it ([`MOST_TURNS_MISSED`]).
     fn stand_in_line(&self, ticket: &mut Ticket<'_>) -> Result<(), Error> {
         let interval = self.files.config.retry_interval.max(LINE_INTERVAL);
         let mut missed = 0;
@@ -164,8 +164,9 @@ impl<'a> Waiting<'a> {
         }
     }
 
-    /// Checks, and while somebody holds the lock, waits and checks again: as often as `unreported` says where nobody
-    /// reports what happens. Without names it waits for readers that leave.
+    /// Checks, and checks again as long as somebody holds the lock. In between it waits until the system reports a
+    /// change of one of the names; without names, until a reader leaves. Where nothing is reported, it checks as often
+    /// as `unreported` says.
     fn until<T>(
         &self,
         names: &[Name],
@@ -194,7 +195,7 @@ impl<'a> Waiting<'a> {
             let usual = self.files.config.retry_interval;
             let mut interval = if watch.reports() { usual } else { unreported };
             if in_the_way.left_by.is_some() {
-                // Each try writes a file, and the removal of the lock is heard of.
+                // Each attempt writes a file, so attempts are rare. The removal of the lock is reported in any case.
                 interval = interval.max(LEFT_INTERVAL);
             }
             if in_the_way.is_being_written {

@@ -17,8 +17,8 @@
 //! exchange; a sticky directory and another user's ticket), there is no line, and waiters take the lock in
 //! any order.
 //!
-//! Waits for the previous ticket: a thread blocks in flock(2) on it, and the kernel wakes exactly the next
-//! waiter, however the ticket's owner ends.
+//! To wait for the previous ticket, a thread blocks in flock(2) on it. The kernel wakes exactly the next waiter,
+//! however the ticket's owner ends.
 //!
 //! Such a thread can only be ended by the end of what it waits for. So a wait that ends early leaves its
 //! thread behind, and the next wait for the same ticket uses it: there are never more threads than tickets
@@ -287,7 +287,7 @@ impl QueuePlace<'_> {
         is_flock_free(&*before.file)
     }
 
-    /// If the first one is the last one, too, there is no line any more.
+    /// Removes the line if this waiter, the first one, is also the last one.
     fn end_line(&self) -> Option<()> {
         let last = last_name(self.line.lock)?;
         if self.line.identity(&last)? == self.identity {

@@ -1,6 +1,6 @@
-//! What the operating system knows of processes and of itself, and how it wakes a waiter. Everything that
-//! only Linux has (`/proc`, namespaces, inotify) is in this directory. Other systems know less: of a holder
-//! only the number is known, and waiters check from time to time. Decides nothing.
+//! What the operating system knows of processes and of itself, and how it wakes a waiter. Everything that only Linux
+//! has (`/proc`, namespaces, inotify) is in this directory. Other systems know less: of a holder only the number is
+//! known, and waiters check from time to time. Decides nothing about locks; `line.rs` decides who tries next.
 
 #[cfg(unix)]
 mod line;

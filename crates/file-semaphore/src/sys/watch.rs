@@ -134,7 +134,7 @@ mod inotify {
         pub(crate) fn directory(directory: &Directory) -> Option<Self> {
             let inotify = kept()
                 .or_else(|| Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK).ok())?;
-            // A killed holder may have had its lock file open: that it is closed is news.
+            // A holder that is killed may have its lock file open. The kernel closes it, and reports that.
             let gone = AddWatchFlags::IN_DELETE
                 | AddWatchFlags::IN_MOVED_FROM
                 | AddWatchFlags::IN_CLOSE_WRITE

@@ -35,10 +35,11 @@ const BUDGET: Duration = Duration::from_secs(6);
 const CHECK: Duration = Duration::from_millis(200);
 /// The pause after a lead that could not be used.
 const UNUSABLE_PAUSE: Duration = Duration::from_secs(5);
-/// How much of a wait for missing holds may begin again with the next leader.
+/// How often the time left of a wait for missing holds is recorded. At most this much of the wait begins again with the
+/// next leader.
 const NOTE_EVERY: Duration = Duration::from_secs(10);
-/// How long the length of a lease that is over counts, at least. A backup does not know of holds that came after it, so
-/// the lengths that were usual before it are taken for theirs.
+/// How long, at least, the length of a lease is remembered after its end. A backup does not know of the holds that came
+/// after it, so the lengths from the time before it are taken for theirs.
 const LENGTHS_COUNT: Duration = Duration::from_secs(7 * 24 * 3600);
 /// Fences of one revision of etcd. A term begins with the revision of its own first commit, times this.
 const FENCES_PER_REVISION: u64 = 65_536;
@@ -199,7 +200,7 @@ impl EtcdJournal {
             .send(txn::win(&self.names, (revision, &next), (leader, &self.contact), lease))
             .await?;
         let revision = txn::read_committed(&won, &next).ok_or(NotYet::Lost)?;
-        // If it is smaller than before, `term` says so from now on.
+        // It may be smaller than one that was heard before. `term` says so from now on, so this one counts.
         self.heard.revision = revision;
         let holds = self.read_holds().await?;
         let fence = holds.iter().map(|kept| kept.token.fence()).max().unwrap_or(0).max(next.fence);
@@ -387,7 +388,8 @@ where
 }
 
 impl Heard {
-    /// Only in a cluster that was accepted, and has not gone back, a shorter length than before is the last word.
+    /// Notes what etcd has said. A length that is shorter than the one before is believed only if the cluster is the
+    /// accepted one and has not gone back.
     fn hear(&mut self, etcd: &ResponseHeader, term: Option<Term>) {
         let goes_on = etcd.revision >= self.revision;
         self.revision = self.revision.max(etcd.revision);

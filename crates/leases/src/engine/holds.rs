@@ -8,8 +8,8 @@ use super::terms::{Key, Moment, Seconds, Token, Ttl};
 use super::values::{Answer, Effect, Grant, Kept, LeaseStart, Record};
 use std::sync::Arc;
 
-/// Makes a connection, which has waited since then, a holder of the key. The caller has checked that there is a slot,
-/// and announces the hold if its client is to know the token now.
+/// Makes a connection a holder of the key, for which it has waited from `since` on. The caller has checked that there
+/// is a slot, and announces the hold if its client is to know the token now.
 pub(super) fn grant(
     state: &mut State,
     key: KeyId,
@@ -44,7 +44,7 @@ fn add(state: &mut State, id: HolderId, claim: Claim, slot: Option<u32>) {
     rearm(state, id);
 }
 
-/// Sends the client the token of a hold, or a new lease of it.
+/// Makes the grant by which a client learns the token of a hold, or its new lease, and notes it for the record.
 pub(super) fn announce(state: &mut State, id: HolderId) -> Grant {
     let holder = &mut state.holders[id];
     let was_announced = std::mem::replace(&mut holder.announced, true);
@@ -173,9 +173,10 @@ pub(super) fn note_left(state: &mut State, id: HolderId) {
     rearm(state, id);
 }
 
-/// When the time left of a restored hold is to be recorded, until somebody renews it. Each server that takes the lead
-/// restores the time that was recorded last, so without this, changes of the leader would keep the hold of a dead client
-/// for ever. While the record is under way the lease stands still, so a quarter of it passes between two records.
+/// When the time left of a restored hold is to be recorded next, until somebody renews the hold. Each server that takes
+/// the lead restores the time that was recorded last. So without these records, changes of the leader would keep the
+/// hold of a dead client for ever. The lease stands still while a record is under way, so a quarter of it passes
+/// between two records.
 fn next_note(state: &State, ttl: Ttl) -> Moment {
     match state.lease_start {
         LeaseStart::Grant => Moment::NEVER,
@@ -265,8 +266,8 @@ pub(super) fn block(state: &mut State, id: WaiterId, timeout: Seconds) {
     state.conns[waiter.conn].blocked = Some(id);
 }
 
-/// Takes a request out of its queue and forgets it, also as one of `e`. The waiters behind a writer that has gone may
-/// be readers, which can share with the holders.
+/// Takes a request out of its queue, forgets it, also as one of `e`, and serves the queue: the waiters behind a writer
+/// that has gone may be readers, which can join the holders.
 pub(super) fn leave(state: &mut State, id: WaiterId) -> Waiter {
     let waiter = take(state, id);
     if waiter.enqueued {
@@ -344,8 +345,8 @@ pub(super) fn serve_all(state: &mut State) {
     }
 }
 
-/// Frees a slot and hands it to the head of the queue. If nothing more can be recorded, one hold follows one, so readers
-/// get the lock one after the other.
+/// Frees a slot and hands it to the head of the queue. If the record has no more room, each hold that ends makes room
+/// for one, so readers get the lock one after the other.
 pub(super) fn free(state: &mut State, id: HolderId) {
     let room = state.room;
     state.room = room.saturating_add(1);
@@ -380,7 +381,8 @@ pub(super) fn expire_due(state: &mut State, id: HolderId) -> bool {
     is_due
 }
 
-/// Serves due timers. One that fires for an earlier entry of its place is set anew, so all comes in the order of its time.
+/// Serves due timers. A timer that was set for an earlier entry in its place fires too early, and is set anew. So
+/// everything happens in the order of its time.
 pub(super) fn ring(state: &mut State) {
     while let Some((at, alarm)) = state.timers.pop(state.now) {
         let due = match alarm {

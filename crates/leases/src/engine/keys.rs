@@ -33,7 +33,7 @@ pub(super) struct KeyEntry {
 }
 
 impl KeyEntry {
-    /// Whether the next request in the order may be a hold, too.
+    /// Whether a request with this claim may become a hold beside the present holders.
     pub(super) fn admits(&self, claim: Claim) -> bool {
         claim.joins(self.holders.len().into(), self.shared)
     }

@@ -56,8 +56,8 @@ impl Engine {
         state.conn_id(id)
     }
 
-    /// Whether a connection has no hold, no place in a queue and no request of `e`, and renews no hold of another one: its
-    /// end changes nothing.
+    /// Whether the end of a connection would change nothing: it has no hold, no place in a queue and no request of `e`,
+    /// and it renews no hold of another connection.
     #[must_use]
     pub fn is_idle(&self, conn: ConnId) -> bool {
         self.0.conn(conn).is_none_or(|conn| {

@@ -36,7 +36,7 @@ impl Claim {
         }
     }
 
-    /// Whether other requests may hold the lock, too.
+    /// Whether other requests of this kind may hold the lock at the same time.
     #[must_use]
     pub const fn is_shared(self) -> bool {
         matches!(self, Self::Shared)

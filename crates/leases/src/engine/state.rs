@@ -157,7 +157,7 @@ pub(super) struct State {
     pub(super) draining: bool,
     /// Nothing is granted before this.
     pub(super) closed_until: Moment,
-    /// Whether queues that filled up meanwhile are still to be served.
+    /// Whether queues that filled up while nothing was granted are still to be served.
     pub(super) reopening: bool,
     /// Keys whose queues have more to be served in a later step. An entry may be of a key that is gone.
     pub(super) unserved: VecDeque<KeyId>,
@@ -218,7 +218,7 @@ impl State {
     }
 
     /// Whether the limits leave room for this many more slots, places or requests of a connection. There is always room
-    /// for none, also above a limit: by an inherited hold, or by a restart with smaller limits.
+    /// for none, even if a limit is exceeded, as by an inherited hold or after a restart with smaller limits.
     pub(super) fn may_have(&self, conn: ConnAt, more: usize) -> bool {
         let all = self.holders.len() + self.waiters.len() + self.enqueued;
         let own = self.conns[conn].entries;
@@ -267,7 +267,7 @@ impl State {
         }
     }
 
-    /// Notes a request of `e`.
+    /// Notes a request of `e`. That is no place in the queue of the key: see `holds::join`.
     pub(super) fn enqueue(&mut self, conn: ConnAt, key: KeyId, request: Enqueued) {
         let conn = &mut self.conns[conn];
         if conn.enqueued.insert(key, request).is_none() {
@@ -276,7 +276,8 @@ impl State {
         }
     }
 
-    /// Forgets a request of `e`, and that its hold came by it. The key of a lost hold can be forgotten then.
+    /// Forgets a request of `e`, and that its hold came by it. It gives up no place in a queue: see `holds::leave`. The
+    /// key of a lost hold can be forgotten then.
     pub(super) fn dequeue(&mut self, conn: ConnAt, key: KeyId) {
         let conn = &mut self.conns[conn];
         let Some(Enqueued { phase, .. }) = conn.enqueued.remove(&key) else { return };

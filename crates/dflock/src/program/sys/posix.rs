@@ -91,8 +91,9 @@ impl Endings {
     }
 }
 
-/// The first process of a container does not die of signals by itself (pid_namespaces(7)), and one that may hold some
-/// of several keys must not. Any other does, and for it this never ends.
+/// Waits for a signal that asks this process to end, if the process does not simply die of it: the first process of a
+/// container does not (pid_namespaces(7)), and one that may hold some of several keys must not. For any other process
+/// this never ends.
 pub(in crate::program) async fn asked_to_end(holds_some: bool) -> Result<u8, Failure> {
     if !holds_some && std::process::id() != 1 {
         return pending().await;

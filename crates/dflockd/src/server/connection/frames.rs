@@ -33,13 +33,14 @@ enum Later<'a> {
     Sight(Watch<'a>),
 }
 
-/// The answer to a client whose server is shutting down. It is sent away at once, as a wait that ends by the shutdown is.
+/// The answer to a client whose server is shutting down: not that the time is over, but that the client must ask
+/// another server.
 pub(in crate::server) fn answer_of_draining(answer: Answer) -> Answer {
     if answer == Answer::TimedOut { Answer::Refused(Refusal::Draining) } else { answer }
 }
 
-/// What is asked for a client whose server is shutting down; `None` for a new hold. What is granted already may still
-/// be fetched.
+/// The request that the engine gets for a client whose server is shutting down. It does not wait. `None` stands for a
+/// request for a new hold, which is refused; what is granted already may still be fetched.
 pub(in crate::server) const fn of_draining(request: Request<'_>) -> Option<Request<'_>> {
     match request {
         Request::Acquire { .. } | Request::AcquireAll { .. } | Request::Enqueue { .. } => None,

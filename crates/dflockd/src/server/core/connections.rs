@@ -1,5 +1,5 @@
-//! The table of connections: what the server knows of each one, and which of them wait for a change of a key's holders: at
-//! most one key each, and a limited number in all.
+//! The table of connections, with what the server knows of each one; and the connections that watch a key. Each of them
+//! watches one key, and their number is limited.
 //!
 //! One key may have ten thousand watchers. So a change only begins a sweep over them, and each turn of the driver wakes
 //! a portion of bounded size. Other clients are served between the portions.
@@ -262,7 +262,7 @@ impl Connections {
         seats.find(|it| it.serial == serial && it.kind == ClientKind::Session).map(|seat| seat.id)
     }
 
-    /// Ends a connection when it is idle next; false if there is none with this number.
+    /// Has the connection with this number end as soon as it waits for anything; false if there is none.
     pub(in crate::server) fn kick(&mut self, serial: u64) -> bool {
         let seat = self.seats.iter_mut().flatten().find(|seat| seat.serial == serial);
         let Some(seat) = seat else { return false };

@@ -1,5 +1,6 @@
-//! What is read of many keys, or of all holders and waiters of one: the body of `stats`, the object of a key, and the roster
-//! for people. Reads the table in small steps, between which others are served, so no request of a lock client waits for it.
+//! Answers that read many keys, or all holders and waiters of one: the body of `stats`, the object of a key, and the
+//! roster for people. Reads the table in small steps, between which others are served, so no request of a lock client
+//! waits for it.
 
 use super::shared::{PARTIES_PER_TURN, Shared};
 use super::view;

@@ -14,7 +14,7 @@ use std::task::{Context, Poll, Waker};
 #[derive(Default)]
 pub(in crate::server) struct Recording {
     pub(in crate::server) commits: Commits,
-    /// `None` if holds are not recorded.
+    /// When leases begin; `None` if holds are not recorded.
     leases: Option<LeaseStart>,
     /// The records of one request; kept to reuse its memory.
     set: Vec<Record>,
@@ -92,8 +92,8 @@ impl Recording {
         }
     }
 
-    /// How many clients may come back at once when the call of these records has ended; none if so much waits that the
-    /// next call is full without them.
+    /// How many clients may send further requests as soon as the call of these records has ended; 0 if the records that
+    /// wait already fill the next call.
     pub(in crate::server) fn coming_back(&self, records: &[Record]) -> u64 {
         let answered = if self.commits.has_backlog() { 0 } else { self.waiting.len() };
         answered.min(records.len()) as u64

@@ -197,8 +197,8 @@ impl Shared {
         self.core().draining
     }
 
-    /// Counts a client that has just shown a wrong secret, or none; when it may get its answer, so that guessing is
-    /// slow.
+    /// Counts a client that has just shown a wrong secret, or none. Returns when it may get its answer, so that
+    /// guessing is slow.
     pub(crate) fn refuse_secret(&self) -> Moment {
         let now = self.now();
         let mut core = self.core();

@@ -93,7 +93,7 @@ async fn serve(shared: Arc<Shared>, mut socket: Transport, peer: Peer, shown: St
     let Ok(Ok(mut link)) = timeout(HANDSHAKE, handshake).await else { return };
     tracing::info!(%peer, "a standby is linked");
     let origin = Arc::<StandbyFacts>::default();
-    // What is shown now was asked for after the last time.
+    // Each sign of life shows that the standby ran after the previous one, because it was asked for after that.
     let mut last = shared.now();
     let heard = || {
         let asked_after = std::mem::replace(&mut last, shared.now());

@@ -67,8 +67,8 @@ const HANDSHAKE: Duration = Duration::from_secs(2);
 const BEAT: Duration = Duration::from_millis(500);
 /// How many beats a leader may be silent. By then another one may lead.
 const SILENCE_OF_LEADER: u32 = 6;
-/// The same of a standby. Its clients lose nothing while it stands still; what keeps their places in the lines is over
-/// when this is.
+/// How many beats a standby may be silent. Its clients lose nothing until then. Afterwards they lose their places in
+/// the lines.
 const SILENCE_OF_STANDBY: u32 = 13;
 
 /// Sets the limits of either side. Both are servers of ours, so no guard against a hostile peer may end the link.
@@ -127,10 +127,11 @@ async fn watch_for_silence(ping: Option<h2::PingPong>, most: u32, mut heard: imp
     }
 }
 
-/// How long a new connection is kept while the leader changes; longer than the session of a dead leader.
+/// How long a new connection is kept waiting while the leader changes. This is longer than the session in etcd of a
+/// leader that has died.
 const PATIENCE: Duration = Duration::from_secs(4);
 
-/// The most connections beyond the limits of clients that are not links yet.
+/// The most connections that are accepted beyond the limits of clients because they may become links.
 const GREETINGS: usize = 8;
 
 /// A link to the leader.
@@ -154,7 +155,7 @@ pub(crate) struct Standby {
     place: watch::Sender<Place>,
     /// What a standby must show to this server while it leads.
     pub(in crate::server) secret: String,
-    /// Connections that are passed on, and links that are served.
+    /// Clients and HTTP requests that are passed on to the leader.
     pub(crate) passed: Count,
     links: Count,
     observer: OnceLock<Observer>,
@@ -221,7 +222,8 @@ impl Standby {
         self.place.send_replace(if leads { Place::Here } else { Place::Nowhere });
     }
 
-    /// Where the locks of another server are. A server that leads finds out by its term.
+    /// Notes where the locks are, unless they are here: a server that leads learns of another leader by the end of its
+    /// own term.
     fn set_elsewhere(&self, place: Place) {
         self.place.send_if_modified(|last| {
             let is_elsewhere = !matches!(last, Place::Here);

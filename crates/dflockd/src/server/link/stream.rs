@@ -17,8 +17,8 @@ use tokio::time::timeout;
 /// A client is gone: RFC 9113, 7: the connection behind a tunnel was reset or abnormally closed.
 const GONE: Reason = Reason::CONNECT_ERROR;
 
-/// How long the bytes of a client that is gone may be on their way. The leader ends a client that sends no more by
-/// itself, unless it waits.
+/// How long the last bytes of a client that is gone may take to the leader. The leader needs no reset to end a client
+/// that sends no more, unless the client waits.
 const FLUSH: Duration = Duration::from_secs(1);
 
 /// See the module.
@@ -214,9 +214,9 @@ impl LinkStream {
         }
     }
 
-    /// The client is gone. What was sent before arrives before: HTTP/2 drops what a reset overtakes, so nothing is reset
-    /// before the leader has had time to read it. Answers that nobody reads any more must not keep the leader from
-    /// that, so they are received.
+    /// Tells the leader that the client is gone. The bytes of the client must arrive first: HTTP/2 drops what a reset
+    /// overtakes, so the leader gets time to read them. Meanwhile its answers are received and dropped, because it
+    /// could not read on while nobody takes them.
     pub(super) async fn end_client(mut self) {
         if !self.has_finished {
             let _ = self.sender.send_trailers(HeaderMap::new());
