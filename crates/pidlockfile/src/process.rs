@@ -4,6 +4,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+#[cfg(all(unix, feature = "caller"))]
+mod caller;
 mod identity;
 mod pid;
 #[cfg_attr(windows, expect(dead_code, unreachable_pub, reason = "there is no /proc"))]
@@ -12,6 +14,8 @@ mod stat;
 #[cfg_attr(windows, path = "process/windows.rs")]
 mod system;
 
+#[cfg(all(unix, feature = "caller"))]
+pub use caller::of_caller;
 pub use identity::{ClockShift, Fate, Here, ProcessIdentity, Start};
 pub use pid::{Pid, PidError};
 pub use stat::Ids;

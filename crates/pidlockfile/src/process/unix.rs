@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::io::Errno;
-use rustix::process::{Pid as Number, Signal, getpid, getppid, getsid, test_kill_process};
+use rustix::process::{Pid as Number, Signal, test_kill_process};
 
 use super::identity::is_one_moment;
 use super::stat::{Stat, numbers_in, shift_in};
-use super::{ClockShift, Here, Ids, Machine, NoCaller, Pid, ProcessIdentity, Start};
+use super::{ClockShift, Here, Ids, Machine, Pid, ProcessIdentity, Start};
 
 /// The machine's own pid namespace, to which the processes of all others belong as well
 /// (`PROC_PID_INIT_INO` in the kernel's proc_ns.h).
@@ -325,54 +325,4 @@ pub fn users(pid: Pid) -> Option<Ids> {
         let owner = std::fs::metadata(path).ok()?.uid();
         (owner != 0).then(|| Ids::all(owner))
     })
-}
-
-/// Programs that run as the first process of a container and adopt its orphans.
-const ADOPTERS: [&str; 9] = [
-    "init",
-    "systemd",
-    "tini",
-    "docker-init",
-    "dumb-init",
-    "catatonit",
-    "s6-svscan",
-    "runit",
-    "podman-init",
-];
-
-/// Looks at the process that started this one. What `look` saw was that process: it had not ended afterwards.
-///
-/// The kernel does not remember that process: when a parent ends, its children get another (the first process, or a
-/// "subreaper", prctl(2)), and getppid(2) names that one.
-///
-/// An adopting process differs from one that started this by its session: a child is in its parent's, or leads
-/// one of its own (setsid(2)). The first process of the machine counts as one that adopts, and so do the
-/// well-known ones of containers. A script that is a container's first process and
-/// adopts an orphan of its own session cannot be distinguished from one that started it.
-///
-/// # Errors
-/// [`NoCaller`].
-pub fn of_caller<T>(look: impl FnOnce(Pid) -> T) -> Result<T, NoCaller> {
-    let parent = getppid().ok_or(NoCaller::Outside)?;
-    let pid = Pid::new(parent.as_raw_pid().into()).ok_or(NoCaller::Outside)?;
-    let seen = look(pid);
-    let adopted = is_of_another_session(parent) || is_an_adopter(pid);
-    // Asked last: while it is the same, the process had not ended, so nobody else had its number.
-    if adopted || getppid() != Some(parent) { Err(NoCaller::Ended) } else { Ok(seen) }
-}
-
-fn is_of_another_session(parent: Number) -> bool {
-    let Ok(own) = getsid(None) else { return false };
-    match getsid(Some(parent)) {
-        Ok(theirs) => theirs != own && own != getpid(),
-        // Some systems do not show another session's number.
-        Err(Errno::PERM) => own != getpid(),
-        Err(errno) => errno == Errno::SRCH,
-    }
-}
-
-fn is_an_adopter(pid: Pid) -> bool {
-    let name = || stat(pid).map(|stat| stat.name);
-    let known = || name().is_some_and(|name| ADOPTERS.contains(&name.as_str()));
-    pid.as_raw() == 1 && (is_in_first_namespace() || known())
 }
