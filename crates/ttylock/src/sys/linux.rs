@@ -258,7 +258,9 @@ pub(crate) struct SmallListing {
 #[derive(Debug)]
 struct Listed {
     directory: OwnedFd,
-    is_at_start: bool,
+    /// Just before it was opened, until it is read. Linux 6.11 to 6.13 show no names that came to a tmpfs after the directory
+    /// was opened, or set to its start.
+    opened: Option<FileClock>,
     /// Each with a zero behind it.
     names: Vec<u8>,
     /// The directory has these names as long as it has this version.
@@ -269,9 +271,10 @@ impl SmallListing {
     /// `None` if the directory may not be listed, or if its file system does not list it as it is at one moment.
     pub(crate) fn open(directory: impl AsFd) -> Option<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let opened = Some(FileClock::now());
         let directory = openat(directory, ".", flags, Mode::empty()).ok()?;
         let is_exact = rustix::fs::fstatfs(&directory).is_ok_and(|of| is_exact(&of));
-        let listed = Listed { directory, is_at_start: true, names: Vec::new(), version: None };
+        let listed = Listed { directory, opened, names: Vec::new(), version: None };
         is_exact.then(|| Self { listed: Mutex::new(listed), is_large: false.into() })
     }
 
@@ -296,7 +299,7 @@ impl SmallListing {
         }
         // One thread at a time: they share the position.
         let Ok(mut listed) = self.listed.lock() else { return false };
-        let clock = FileClock::now();
+        let clock = listed.opened.unwrap_or_else(FileClock::now);
         let version = version(&listed.directory);
         if version.is_none() || version != listed.version {
             listed.version = None;
@@ -317,9 +320,9 @@ impl SmallListing {
 impl Listed {
     /// Reads the names at one moment. False if there are more than are read; `None` if they cannot be read.
     fn read(&mut self) -> Option<bool> {
-        let Self { directory, is_at_start, names, .. } = self;
+        let Self { directory, opened, names, .. } = self;
         names.clear();
-        if !std::mem::take(is_at_start) {
+        if opened.take().is_none() {
             rustix::fs::seek(&*directory, SeekFrom::Start(0)).ok()?;
         }
         let mut buffer = [MaybeUninit::uninit(); LISTING_BYTES];
@@ -475,6 +478,27 @@ mod tests {
             change(path).unwrap();
             assert_eq!(shown_again(&listing), names_in(path));
         }
+    }
+
+    /// Some kernels show an opening only the names that the directory had when it was opened.
+    #[test]
+    fn a_name_that_came_after_the_opening_is_not_missed_for_long() {
+        let root = tempfile::tempdir().unwrap();
+        let Some(listing) = SmallListing::open(fs::File::open(root.path()).unwrap()) else {
+            return eprintln!("the file system of {} is not listed", root.path().display());
+        };
+        fs::write(root.path().join("LCK..ttyS0"), "").unwrap();
+        let by = Instant::now() + Duration::from_secs(60);
+        while !NamesVersion::of_path(root.path()).unwrap().counts(FileClock::now()) {
+            assert!(Instant::now() < by, "the directory is never older than the clock");
+        }
+        let is_kept = || listing.listed.lock().unwrap().version.is_some();
+        // If it has missed the name, nobody would look for that any more.
+        shown_again(&listing);
+        assert!(!is_kept());
+        // What is read from the start again has every name.
+        assert_eq!(shown_again(&listing), ["LCK..ttyS0"]);
+        assert!(is_kept());
     }
 
     #[test]
