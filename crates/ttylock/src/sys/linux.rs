@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicBool, Ordering, fence};
 
 use pidlockfile::Pid;
 use rustix::fs::{
-    AtFlags, CWD, Mode, OFlags, RawDir, ResolveFlags, SeekFrom, StatFs, Statx, StatxFlags, openat,
-    openat2,
+    AtFlags, CWD, Mode, OFlags, RawDir, ResolveFlags, SeekFrom, StatFs, Statx, StatxAttributes,
+    StatxFlags, openat, openat2,
 };
 use rustix::io::Errno;
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
@@ -198,6 +198,10 @@ impl NamesVersion {
         // must not both miss the change: both have this fence between their two steps.
         fence(Ordering::SeqCst);
         let seen = rustix::fs::statx(directory, path, flags, StatxFlags::BASIC_STATS).ok()?;
+        // Where names are encrypted, a key that comes or goes changes all of them, and no time.
+        if seen.stx_attributes.contains(StatxAttributes::ENCRYPTED) {
+            return None;
+        }
         let time = |it: rustix::fs::StatxTimestamp| (it.tv_sec, it.tv_nsec);
         Some(Self {
             file_system: (seen.stx_dev_major, seen.stx_dev_minor),
