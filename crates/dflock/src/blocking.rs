@@ -38,14 +38,13 @@ use tokio::task::unconstrained;
 use tokio::time::timeout;
 
 use crate::Holder;
-use crate::address::ServerAddress;
 use crate::claims::{KeyEvent, first_loss, held_until};
 use crate::connection::Stats;
 use crate::dialogue::Grant;
 use crate::error::ClientError;
 use crate::lease::{self, Loss};
 use crate::settings::Settings;
-use crate::terms::{Key, Kind, Token};
+use crate::terms::{Key, Kind, ServerAddress, Token};
 
 /// A client of one server, or of several; see [`crate::Client`]. Cheap to clone, and can be shared by threads.
 ///

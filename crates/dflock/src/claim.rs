@@ -1,6 +1,5 @@
 //! Takes a lease: at once, by waiting, or in two phases. For several leases, see [`crate::claims`].
 
-use crate::address::{ServerAddress, Servers};
 use crate::connection::Connection;
 use crate::error::ClientError;
 use crate::lease::{Lease, Turn, answer, one_of};
@@ -8,8 +7,8 @@ use crate::route::Route;
 use crate::session::Sessions;
 use crate::settings::Settings;
 use crate::terms::{
-    ArgumentError, Key, Kind, MAX_TIME, Proof, Token, Wanted, seconds, seconds_of_lease,
-    seconds_to_wait,
+    ArgumentError, Key, Kind, MAX_TIME, Proof, ServerAddress, Servers, Token, Wanted, seconds,
+    seconds_of_lease, seconds_to_wait,
 };
 use crate::watch::Watch;
 use std::sync::Arc;

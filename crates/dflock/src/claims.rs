@@ -452,11 +452,10 @@ fn in_order(claims: impl IntoIterator<Item = Claim>) -> Result<Vec<Claim>, Argum
 #[cfg(test)]
 mod tests {
     use super::{attempted, go_together, in_order};
-    use crate::address::Servers;
     use crate::claim::{Claim, Client};
     use crate::error::{ClientError, Refusal};
     use crate::settings::Settings;
-    use crate::terms::ArgumentError;
+    use crate::terms::{ArgumentError, Servers};
     use rstest::rstest;
     use std::time::Duration;
 

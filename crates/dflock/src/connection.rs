@@ -3,11 +3,10 @@
 //! Never leaves an answer unread for the next request: if a call is given up, by a deadline or by dropping its
 //! future, the connection ends.
 
-use super::address::ServerAddress;
 use super::dialogue::{self, Abilities, Grace, Grant, Place, Sight};
 use super::error::ClientError;
 use super::settings::Settings;
-use super::terms::{Key, Kind, Token, seconds, seconds_of_lease, seconds_to_wait};
+use super::terms::{Key, Kind, ServerAddress, Token, seconds, seconds_of_lease, seconds_to_wait};
 use super::transport::{self, Stream};
 use leases::wire::{self, Ask};
 use std::io;

@@ -7,8 +7,7 @@ use std::{fmt, io};
 use rustls::pki_types::pem;
 use rustls::{CertificateError, Error};
 
-use super::address::ServerAddress;
-use super::terms::ArgumentError;
+use super::terms::{ArgumentError, ServerAddress};
 
 /// A server's refusal of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

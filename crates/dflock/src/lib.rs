@@ -72,7 +72,6 @@
 
 #![warn(clippy::exhaustive_enums, clippy::exhaustive_structs)]
 
-mod address;
 pub mod blocking;
 mod claim;
 mod claims;
@@ -98,7 +97,6 @@ mod watch;
 #[doc = include_str!("../README.md")]
 struct Readme;
 
-pub use address::{AddressError, DEFAULT_PORT, ServerAddress, Servers, shard};
 pub use claim::{Claim, Client, Entry, Ticket};
 pub use claims::{Claims, KeyEvent, Leases};
 pub use connection::{Connection, Stats};
@@ -107,5 +105,8 @@ pub use error::{ClientError, Refusal};
 pub use lease::{Lease, Loss};
 pub use leases::wire::Holder;
 pub use settings::{Settings, Tls, TlsRoots};
-pub use terms::{ArgumentError, Key, Kind, MAX_LINE_BYTES, MAX_TIME, Token};
+pub use terms::{
+    AddressError, ArgumentError, DEFAULT_PORT, Key, Kind, MAX_LINE_BYTES, MAX_TIME, ServerAddress,
+    Servers, Token, shard,
+};
 pub use watch::Watch;

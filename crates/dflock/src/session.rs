@@ -7,14 +7,13 @@
 //! A lease is lost in two ways, both in `holds.rs`: a server says so in the answer to a renewal (`heard`), or its time is
 //! over before one has renewed it (`give_up`). Its `Lease` then resolves `lost`, and `dflock run` stops the command.
 
-use super::address::ServerAddress;
 use super::connection::Connection;
 use super::dialogue::{Grant, Place};
 use super::error::ClientError;
 use super::holds::{Holds, Renewal};
 use super::lease::{Lease, Order, Orders, Released, Taken, Turn, answer, confirmed};
 use super::route::Route;
-use super::terms::{Proof, Token, Wanted};
+use super::terms::{Proof, ServerAddress, Token, Wanted};
 use super::timing::{Backoff, RENEWALS_PER_LEASE, Schedule, share, was_waited_for};
 use std::collections::HashMap;
 use std::future::{pending, ready};
@@ -536,12 +535,11 @@ async fn ask_anew(
 #[cfg(test)]
 mod tests {
     use super::Order;
-    use crate::address::Servers;
     use crate::claim::Client;
     use crate::error::ClientError;
     use crate::lease::{Lease, Loss};
     use crate::settings::Settings;
-    use crate::terms::{Key, Kind, Wanted};
+    use crate::terms::{Key, Kind, Servers, Wanted};
 
     use std::time::Duration;
     use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};

@@ -1,7 +1,7 @@
 //! The settings of a client: the servers, the time limits, and TLS.
 
-use super::address::{ServerAddress, Servers};
 use super::error::{ClientError, words_of_pem, words_of_tls};
+use super::terms::{ServerAddress, Servers};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::{ClientConfig, RootCertStore};

@@ -1,8 +1,8 @@
 //! Byte streams to a server: TCP, TLS over TCP, Unix sockets. Knows nothing of the protocol on them.
 
-use super::address::ServerAddress;
 use super::error::ClientError;
 use super::settings::Tls;
+use super::terms::ServerAddress;
 use rustls::pki_types::ServerName;
 use socket2::{SockRef, TcpKeepalive};
 use std::io;
