@@ -89,7 +89,6 @@ mod session;
 mod settings;
 mod terms;
 mod timing;
-mod transport;
 mod watch;
 
 /// The README's examples are tests, too.

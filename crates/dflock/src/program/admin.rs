@@ -10,8 +10,9 @@ use super::args::{Admin, ForceRelease, Kick, Reach};
 use super::outcome::{Failure, answer, is_nobody};
 use super::reach;
 use super::wanted::answered;
+use crate::connection::open_stream;
 use crate::terms::seconds;
-use crate::{Client, ClientError, Refusal, ServerAddress, transport};
+use crate::{Client, ClientError, Refusal, ServerAddress};
 
 pub(super) async fn force_release(
     wish: &ForceRelease,
@@ -112,7 +113,7 @@ impl Door<'_> {
     ) -> Result<(u16, String), Failure> {
         let limit = seconds(self.reach.patience);
         let tls = reach::tls(self.reach)?;
-        let mut stream = transport::open(server, tls.as_ref(), limit).await?;
+        let mut stream = open_stream(server, tls.as_ref(), limit).await?;
         let mut answer = Vec::new();
         let conversation = async {
             stream.write_all(request).await?;
