@@ -78,7 +78,6 @@ mod claims;
 mod connection;
 mod dialogue;
 mod error;
-mod holds;
 mod lease;
 /// The program. No part of the library's API: it may change at any time.
 #[cfg(feature = "cli")]

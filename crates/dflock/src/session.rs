@@ -4,14 +4,15 @@
 //! reports to those who hold them if one is lost, and ends with the last. If its connection breaks, or stays silent, it
 //! renews all holds over another one. A grant whose receiver no longer waits is released.
 //!
-//! A lease is lost in two ways, both in `holds.rs`: a server says so in the answer to a renewal (`heard`), or its time is
+//! A lease is lost in two ways, both in `lease.rs`: a server says so in the answer to a renewal (`heard`), or its time is
 //! over before one has renewed it (`give_up`). Its `Lease` then resolves `lost`, and `dflock run` stops the command.
 
 use super::connection::Connection;
 use super::dialogue::{Grant, Place};
 use super::error::ClientError;
-use super::holds::{Holds, Renewal};
-use super::lease::{Lease, Order, Orders, Released, Taken, Turn, answer, confirmed};
+use super::lease::{
+    Holds, Lease, Order, Orders, Released, Renewal, Taken, Turn, answer, confirmed,
+};
 use super::route::Route;
 use super::terms::{Proof, ServerAddress, Token, Wanted};
 use super::timing::{Backoff, RENEWALS_PER_LEASE, Schedule, share, was_waited_for};
