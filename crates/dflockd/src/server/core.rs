@@ -1,5 +1,5 @@
-//! The state that all connections share: the engine, and one seat (`ConnectionState`) for each connection. One lock
-//! guards all of it, and no task waits while it holds that lock.
+//! The state that all connections share: the engine with the source of its tokens, and one seat (`ConnectionState`) for each
+//! connection. One lock guards all of it, and no task waits while it holds that lock.
 
 mod connections;
 mod lists;
@@ -10,24 +10,24 @@ mod shared;
 use super::Settings;
 use super::access::Penalties;
 use super::key_json::Seen;
-use super::mint::ServerMint;
 use connections::{ClientKind, Connections, WOKEN_PER_TURN, Watchers};
 pub(crate) use connections::{Full, Population};
 use leases::journal::{Failed, Mark};
 use leases::wire::{Fault, tag_of};
 use leases::{
-    AutoRelease, ConnId, Effect, Engine, Key, Label, Moment, Party, Refusal, Request, Seconds,
-    Sight, Token, Verdict,
+    AutoRelease, ConnId, Effect, Engine, Key, Label, Mint, Moment, Party, Refusal, Request,
+    Seconds, Sight, Token, Verdict,
 };
 pub(crate) use lists::{Roster, Wanted};
 use recording::Recording;
 pub(crate) use sessions::SessionId;
 use sessions::Sessions;
 pub(crate) use shared::{Numbers, PARTIES_PER_TURN, Shared};
-use std::hash::RandomState;
+use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::sync::Notify;
 
 /// The server's own counters, beside those of the engine.
@@ -322,5 +322,72 @@ impl Core {
                 self.engine.watch(key, false);
             }
         }
+    }
+}
+
+/// The salts of so many grants come with one call of the system.
+const SALTS: usize = 64;
+
+/// Makes the tokens of this server: a fence that starts at the wall clock's nanoseconds, so that it grows across restarts,
+/// and random bits from the system.
+pub(super) struct ServerMint {
+    fence: u64,
+    /// Random numbers that were not used yet.
+    salts: Vec<u64>,
+}
+
+impl ServerMint {
+    /// Fences start above the wall clock and above `floor`.
+    pub(super) fn new(floor: u64) -> Self {
+        let clock = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let clock = u64::try_from(clock.as_nanos()).unwrap_or(0);
+        Self::from(clock.max(floor))
+    }
+
+    /// Fences start above this one.
+    pub(super) const fn from(fence: u64) -> Self {
+        Self { fence, salts: Vec::new() }
+    }
+
+    /// A random number that was in no token yet.
+    fn salt(&mut self) -> Option<u64> {
+        if self.salts.is_empty() {
+            let mut bytes = [0; size_of::<u64>() * SALTS];
+            getrandom::fill(&mut bytes).ok()?;
+            let numbers =
+                bytes.chunks_exact(size_of::<u64>()).flat_map(<[u8; size_of::<u64>()]>::try_from);
+            self.salts.extend(numbers.map(u64::from_ne_bytes));
+        }
+        self.salts.pop()
+    }
+}
+
+impl Mint for ServerMint {
+    fn token(&mut self) -> Token {
+        self.fence = self.fence.saturating_add(1);
+        // The keys of a `RandomState` came from the same source while it still answered.
+        let salt = self.salt().unwrap_or_else(|| RandomState::new().hash_one(self.fence));
+        Token::new(self.fence, salt)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fences_grow_and_salts_differ() {
+        let mut mint = ServerMint::new(0);
+        let tokens: Vec<Token> = (0..200).map(|_| mint.token()).collect();
+        assert!(tokens.windows(2).all(|w| w[0].fence() < w[1].fence()));
+        let salts: std::collections::HashSet<_> =
+            tokens.iter().map(|token| token.digits()[16..].to_vec()).collect();
+        assert_eq!(salts.len(), tokens.len());
+    }
+
+    #[test]
+    fn fences_grow_though_the_clock_goes_back() {
+        let last = u64::MAX / 3;
+        assert_eq!(ServerMint::new(last).token().fence(), last + 1);
     }
 }

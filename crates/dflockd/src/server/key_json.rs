@@ -200,7 +200,7 @@ mod tests {
         let mut text = String::new();
         let mut piece = || shared.key_piece(&mut report, &mut { PARTIES_PER_TURN }, &mut text);
         assert_eq!(piece(), Progress::More);
-        shared.core().engine.restart(crate::server::mint::ServerMint::new(0));
+        shared.core().engine.restart(crate::server::core::ServerMint::new(0));
         while piece() != Progress::Done {}
         let object: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert_eq!(serials(&object["holders"]).len(), PARTIES_PER_TURN);

@@ -27,7 +27,6 @@ mod key_json;
 #[cfg(feature = "etcd")]
 mod link;
 mod listener;
-mod mint;
 mod settings;
 mod state;
 mod transport;

@@ -1,8 +1,7 @@
 //! The record of holds, as connections see it: which answers wait for it, and what the end of a term changes.
 
-use super::{Core, Readiness};
+use super::{Core, Readiness, ServerMint};
 use crate::server::Settings;
-use crate::server::mint::ServerMint;
 use crate::server::state::{DiskJournal, Doubt, StateDir};
 use leases::journal::{Call, Commits, Failed, Journal, Mark, Record, Recovered};
 use leases::{AutoRelease, ConnId, Engine, Key, LeaseStart, Moment, Token};

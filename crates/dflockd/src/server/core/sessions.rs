@@ -2,10 +2,11 @@
 //! silent for too long; never while a request of it is open.
 
 use super::{ClientKind, Core, Full};
-use crate::server::{Settings, mint};
+use crate::server::Settings;
 use leases::{AutoRelease, ConnId, Moment, Seconds};
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
+use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 use std::sync::Arc;
 use tokio::sync::Mutex;
@@ -29,6 +30,19 @@ impl SessionId {
 impl fmt::Display for SessionId {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "{:032x}", self.0)
+    }
+}
+
+/// A number that nobody can guess.
+fn random() -> u128 {
+    let mut bytes = [0; size_of::<u128>()];
+    match getrandom::fill(&mut bytes) {
+        Ok(()) => u128::from_ne_bytes(bytes),
+        // As for the salts of tokens.
+        Err(_) => {
+            let half = || u128::from(RandomState::new().hash_one(bytes));
+            half() << 64 | half()
+        }
     }
 }
 
@@ -114,7 +128,7 @@ impl Core {
         let (conn, serial) = self.seat(ClientKind::Session, address);
         let address = address.map(tracing::field::display);
         tracing::debug!(address, conn_id = serial, "session opened");
-        let id = SessionId(mint::random());
+        let id = SessionId(random());
         self.sessions.add(now, id, conn);
         self.rearm();
         Ok(id)
