@@ -9,14 +9,13 @@ mod shared;
 
 use super::Settings;
 use super::access::Penalties;
-use super::key_json::Seen;
 use connections::{ClientKind, Connections, WOKEN_PER_TURN, Watchers};
 pub(crate) use connections::{Full, Population};
 use leases::journal::{Failed, Mark};
 use leases::wire::{Fault, tag_of};
 use leases::{
-    AutoRelease, ConnId, Effect, Engine, Key, Label, Mint, Moment, Party, Refusal, Request,
-    Seconds, Sight, Token, Verdict,
+    AutoRelease, ConnId, Effect, Engine, Key, Label, Mint, Moment, Refusal, Request, Seconds,
+    Sight, Token, Verdict,
 };
 pub(crate) use lists::{Roster, Wanted};
 use recording::Recording;
@@ -25,7 +24,6 @@ use sessions::Sessions;
 pub(crate) use shared::{Numbers, PARTIES_PER_TURN, Shared};
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::sync::Notify;
@@ -89,21 +87,6 @@ impl Readiness {
     const fn of(word: &'static str) -> Self {
         Self { word, closed_micros: 0 }
     }
-}
-
-/// One key, if it is in use, with the holders and waiters at these places, and their addresses. A client of a Unix socket
-/// has none, and nothing is known of one whose connection is gone.
-fn view(
-    core: &Core,
-    now: Moment,
-    key: Key<'_>,
-    holders: Range<usize>,
-    waiting: Range<usize>,
-) -> Option<Seen> {
-    let view = core.engine.view(now, key, holders, waiting)?;
-    let address = |party: &Party| core.connections.address(party.conn?);
-    let addresses = view.holders.iter().chain(&view.waiting).map(address).collect();
-    Some((view, addresses))
 }
 
 /// What a client that watches a key gets, and when it may be sent.

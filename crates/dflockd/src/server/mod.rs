@@ -23,7 +23,6 @@
 mod access;
 mod connection;
 mod core;
-mod key_json;
 #[cfg(feature = "etcd")]
 mod link;
 mod listener;

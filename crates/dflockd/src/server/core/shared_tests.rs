@@ -2,7 +2,7 @@
 //! measured by `benches/crowd.rs`.
 
 use super::*;
-use crate::server::key_json::KeyReport;
+use crate::server::core::lists::KeyReport;
 use leases::wire::StatsCursor;
 use leases::{Answer, Claim, Keys, Limit, Seconds, Verdict};
 use rstest::rstest;
