@@ -221,7 +221,7 @@ impl Options {
             }
             Ok(()) if listeners.is_empty() => {
                 connection::serve_stdio(&mut service, descriptors, idle_timeout);
-                service.table.sweep();
+                service.table.sweep_drafts();
                 service.log_events();
                 // The kernel closes everything at once, and faster.
                 std::mem::forget(service);

@@ -194,7 +194,7 @@ fn main() {
             let mut table = assert_all_is_free(ports);
             a_minute_passes(&format!("held.{}.", fs::metadata("/run/lock").unwrap().dev()));
             table.keep_open(0);
-            table.forget_missing();
+            table.clean_records();
             drop((zombies, daemon));
         }
         _ => {

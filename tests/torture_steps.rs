@@ -645,7 +645,7 @@ fn clean(table: &mut Table) {
     for holder in table.holders(None, LIMIT).holders {
         let _ = table.remove_stale(&holder);
     }
-    table.forget_missing();
+    table.clean_records();
 }
 
 /// A daemon is told that processes have ended.

@@ -177,7 +177,7 @@ impl Service {
             return self.take(client.user(), granted, backoff);
         }
         self.queue.wake(real, now);
-        if backoff.decides() {
+        if backoff.is_exhausted() {
             let text = format!("{real} is busy: a client waits for it");
             let events = vec![Event::new(Weight::Info, text)];
             return Answer { result: Err(Stop::Busy(None)), events };
@@ -294,7 +294,7 @@ impl Service {
     /// another process is in the gate, and the caller tries again later.
     pub(super) fn release_now(&mut self, request: &Request) -> Answer {
         let now = Instant::now();
-        self.release(request, &mut Backoff::since(now).used_up(now))
+        self.release(request, &mut Backoff::since(now).exhausted(now))
     }
 
     /// Tries to take a device for a client that waits for it. The client has its answer unless the outcome is busy.

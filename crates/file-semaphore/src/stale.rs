@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, SystemTime};
 
 use pidlockfile::process::{self, ClockShift, Fate, Start};
-use pidlockfile::{Age, Judged};
+use pidlockfile::{Age, OpenFile};
 
 use crate::error::{Error, InTheWay};
 use crate::limits::WRITING_TIME;
@@ -245,14 +245,14 @@ impl Judge {
         self.here.get_or_init(Here::detect)
     }
 
-    pub(crate) fn judge(&self, judged: &Judged) -> HeldStatus {
-        let info = LockInfo::parse(judged.content());
+    pub(crate) fn judge(&self, opened: &OpenFile) -> HeldStatus {
+        let info = LockInfo::parse(opened.content());
         let now = SystemTime::now();
-        let of_file = Age::of([judged.modified()], now);
+        let of_file = Age::of([opened.modified()], now);
         let (liveness, stale, age) = match &info {
             Ok(info) => {
                 let liveness = info.holder().liveness(self.here());
-                let age = Age::of(info.taken().into_iter().chain([judged.modified()]), now);
+                let age = Age::of(info.taken().into_iter().chain([opened.modified()]), now);
                 let idle = if info.can_be_renewed() { age.min(of_file) } else { age };
                 (Some(liveness), self.policy.is_stale(liveness, idle), age)
             }
@@ -266,13 +266,13 @@ impl Judge {
             fragment: None,
             is_being_written: false,
         };
-        if liveness.is_some() { status } else { self.judge_unparsable(status, judged, of_file) }
+        if liveness.is_some() { status } else { self.judge_unparsable(status, opened, of_file) }
     }
 
     /// What an interrupted write has left counts as a lock of the process that it names; if it names none, of one that
     /// is gone. Any other file counts as a lock of another machine, of which nothing is known.
-    fn judge_unparsable(&self, status: HeldStatus, judged: &Judged, age: Age) -> HeldStatus {
-        let fragment = Fragment::of(judged.content());
+    fn judge_unparsable(&self, status: HeldStatus, opened: &OpenFile, age: Age) -> HeldStatus {
+        let fragment = Fragment::of(opened.content());
         let named = fragment.and_then(|fragment| fragment.pid);
         let liveness = named.map(|pid| Holder::bare(pid).liveness(self.here()));
         let unnamed = if fragment.is_some() { Liveness::NumberFree } else { Liveness::Elsewhere };

@@ -32,10 +32,10 @@ fn take(
     if let Some(lock) = directory.publish(name, file)? {
         return Ok(Some(lock));
     }
-    let Found::File(judged) = directory.read(name, BYTES)? else { return Ok(None) };
-    let first = judged.content().split(|byte| *byte == b'\n').next().unwrap_or_default();
+    let Found::File(opened) = directory.read(name, BYTES)? else { return Ok(None) };
+    let first = opened.content().split(|byte| *byte == b'\n').next().unwrap_or_default();
     match Pid::parse(first.trim_ascii()) {
-        Ok(holder) if !lives(holder) => match directory.replace(name, judged, file)? {
+        Ok(holder) if !lives(holder) => match directory.replace(name, opened, file)? {
             Attempt::Done(lock) => Ok(Some(lock)),
             Attempt::Changed | Attempt::Contended => Ok(None),
         },

@@ -10,11 +10,11 @@ use crate::directory::Directory;
 use crate::draft::{Draft, NewFile, Published, has_a_name};
 use crate::errno::Errno;
 use crate::error::{Error, Step};
-use crate::exchange::{Attempt, Exchange, is_still, unlink_judged};
+use crate::exchange::{Attempt, Exchange, is_still, unlink_held};
 use crate::flocked::Flocked;
 #[cfg(unix)]
 use crate::forced;
-use crate::found::{Found, Judged};
+use crate::found::{Found, OpenFile};
 use crate::gate::{Entry, Occupant};
 use crate::name::Name;
 use crate::sys;
@@ -49,19 +49,19 @@ impl Directory {
     pub fn replace(
         &self,
         name: &Name,
-        mut judged: Judged,
+        mut opened: OpenFile,
         claim: &NewFile<'_>,
     ) -> Result<Attempt<Published>, Error> {
-        match self.hold(name, &mut judged)? {
+        match self.hold(name, &mut opened)? {
             Attempt::Done(()) => {}
             // What comes out is looked at in any case.
-            Attempt::Contended if judged.ignores_flock() => {}
+            Attempt::Contended if opened.ignores_flock() => {}
             Attempt::Contended => return Ok(Attempt::Contended),
             Attempt::Changed => return Ok(Attempt::Changed),
         }
         // Before the last look, so that nothing lies between that and the step.
         let draft = Draft::new(self, claim).map_err(Error::at(Step::Prepare, name))?;
-        Exchange { directory: self, name, judged: &judged, claim }.run(draft)
+        Exchange { directory: self, name, opened: &opened, claim }.run(draft)
     }
 
     /// Removes a lock that is the caller's own, even while another process holds `flock(2)` on
@@ -78,20 +78,20 @@ impl Directory {
     pub fn release(
         &self,
         name: &Name,
-        mut judged: Judged,
+        mut opened: OpenFile,
         prefix: impl AsRef<OsStr>,
     ) -> Result<Attempt, Error> {
-        let held = self.hold(name, &mut judged)?;
-        let remove = || match remove_held(self, name, &judged)? {
+        let held = self.hold(name, &mut opened)?;
+        let remove = || match remove_held(self, name, &opened)? {
             Attempt::Done(()) => Ok(Attempt::Done(())),
             Attempt::Changed | Attempt::Contended => Ok(Attempt::Changed),
         };
         match held {
             Attempt::Done(()) => remove(),
             #[cfg(unix)]
-            Attempt::Contended => match forced::release(self, name, &judged, prefix.as_ref()) {
+            Attempt::Contended => match forced::release(self, name, &opened, prefix.as_ref()) {
                 // Any user may fill the file system. In the gate, nobody else replaces the file.
-                Err(error) if error.step == Step::Prepare && judged.passage.is_some() => remove(),
+                Err(error) if error.step == Step::Prepare && opened.passage.is_some() => remove(),
                 outcome => outcome,
             },
             // A process that has the file open without sharing it keeps even the owner from removing it.
@@ -107,9 +107,9 @@ impl Directory {
     ///
     /// # Errors
     /// [`Step::Exclude`], [`Step::Inspect`] or [`Step::Remove`] with the system's reason.
-    pub fn try_release(&self, name: &Name, mut judged: Judged) -> Result<Attempt, Error> {
-        match self.hold(name, &mut judged)? {
-            Attempt::Done(()) => remove_held(self, name, &judged),
+    pub fn try_release(&self, name: &Name, mut opened: OpenFile) -> Result<Attempt, Error> {
+        match self.hold(name, &mut opened)? {
+            Attempt::Done(()) => remove_held(self, name, &opened),
             other @ (Attempt::Contended | Attempt::Changed) => Ok(other),
         }
     }
@@ -127,11 +127,11 @@ impl Directory {
     pub fn try_release_each(
         &self,
         names: &[Name],
-        judged: &mut Judged,
+        opened: &mut OpenFile,
         prefix: Option<&OsStr>,
     ) -> Result<Attempt<Vec<Name>>, Error> {
         let Some(first) = names.first() else { return Ok(Attempt::Changed) };
-        match self.hold(first, judged)? {
+        match self.hold(first, opened)? {
             Attempt::Done(()) => {}
             Attempt::Contended => return Ok(Attempt::Contended),
             Attempt::Changed => return Ok(Attempt::Changed),
@@ -139,10 +139,10 @@ impl Directory {
         let mut leading = Vec::with_capacity(names.len());
         for name in names {
             let seen = self.find(name.as_os_str()).map_err(Error::at(Step::Inspect, name))?;
-            leading.extend(seen.filter(|seen| judged.was_seen_so(seen)).map(|_| name));
+            leading.extend(seen.filter(|seen| opened.was_seen_so(seen)).map(|_| name));
         }
-        let says_so = || judged.says_the_same().map_err(Error::at(Step::Inspect, first));
-        if leading.len() < names.len() && judged.has_more_names_than(leading.len()) {
+        let says_so = || opened.says_the_same().map_err(Error::at(Step::Inspect, first));
+        if leading.len() < names.len() && opened.has_more_names_than(leading.len()) {
             return Ok(Attempt::Contended);
         } else if leading.is_empty() || !says_so()? {
             return Ok(Attempt::Changed);
@@ -151,8 +151,8 @@ impl Directory {
         let claim = prefix.map(|prefix| NewFile::new(&[], prefix));
         for name in leading {
             let removed = match &claim {
-                Some(claim) => Exchange { directory: self, name, judged, claim }.remove(),
-                None => unlink_judged(self, name),
+                Some(claim) => Exchange { directory: self, name, opened, claim }.remove(),
+                None => unlink_held(self, name),
             };
             match removed {
                 Ok(Attempt::Done(())) => gone.push(name.clone()),
@@ -175,7 +175,7 @@ impl Directory {
             return Ok(Attempt::Contended);
         };
         match sys::inspect(self, name.as_os_str()) {
-            Ok(seen) if seen.identity == published.identity => unlink_judged(self, name),
+            Ok(seen) if seen.identity == published.identity => unlink_held(self, name),
             Ok(_) | Err(Errno::NOENT) if has_a_name(&published.file) => Ok(Attempt::Contended),
             Ok(_) | Err(Errno::NOENT) => Ok(Attempt::Changed),
             Err(errno) => Err(Error::new(Step::Inspect, name, errno)),
@@ -185,26 +185,26 @@ impl Directory {
     /// Goes through this directory's gate ([`Directory::gated`]), and asks for `flock(2)` on a judged file, both for
     /// as long as it is kept: no maker of it is still at work then ([`Directory::guarding`]), and nobody breaks or
     /// releases it by this crate. Contended while another process has one of them; if that is the `flock(2)`, we are
-    /// in the gate, and the caller may [`Judged::ignore_flock`] it.
+    /// in the gate, and the caller may [`OpenFile::ignore_flock`] it.
     ///
     /// # Errors
     /// [`Step::Enter`] or [`Step::Exclude`] with the system's reason. After the first, the caller must not break or
     /// remove the file: another process may be at it.
-    pub fn hold(&self, name: &Name, judged: &mut Judged) -> Result<Attempt, Error> {
+    pub fn hold(&self, name: &Name, opened: &mut OpenFile) -> Result<Attempt, Error> {
         let failed = Error::at(Step::Exclude, name);
-        if matches!(self.enter(name, judged)?, Entry::Occupied(_)) {
+        if matches!(self.enter(name, opened)?, Entry::Occupied(_)) {
             return Ok(Attempt::Contended);
         }
-        let is_ours = match judged.try_lock() {
+        let is_ours = match opened.try_lock() {
             // NFS makes it a write lock on the whole file, which asks for a writable opening.
             Err(Errno::BADF) => match sys::open_to_write(self, name.as_os_str()) {
                 Ok(file) => {
-                    if sys::stat_open(&file).map_err(&failed)?.identity != judged.identity() {
+                    if sys::stat_open(&file).map_err(&failed)?.identity != opened.identity() {
                         return Ok(Attempt::Changed);
                     }
                     let writable = Flocked::writable(file);
                     let is_ours = writable.try_lock().map_err(&failed)?;
-                    judged.writable = is_ours.then_some(writable);
+                    opened.writable = is_ours.then_some(writable);
                     is_ours
                 }
                 Err(Errno::NOENT) => return Ok(Attempt::Changed),
@@ -237,8 +237,8 @@ impl Directory {
             }
         }
         match self.read(name, CONTENT_BYTES)? {
-            Found::File(judged) if judged.identity() == published.identity => {
-                self.release(name, judged, prefix)
+            Found::File(opened) if opened.identity() == published.identity => {
+                self.release(name, opened, prefix)
             }
             Found::File(_) | Found::Nothing | Found::Obstacle(_) => Ok(Attempt::Changed),
         }
@@ -251,24 +251,24 @@ impl Directory {
     /// # Errors
     /// [`Step::Enter`] with the system's reason. The caller must not break or remove the file: another process may be at
     /// it.
-    pub fn enter(&self, name: &Name, judged: &mut Judged) -> Result<Entry, Error> {
-        if let Some(passage) = &judged.passage {
+    pub fn enter(&self, name: &Name, opened: &mut OpenFile) -> Result<Entry, Error> {
+        if let Some(passage) = &opened.passage {
             return Ok(Entry::Inside(passage.clone()));
-        } else if judged.is_ungated {
+        } else if opened.is_ungated {
             return Ok(Entry::NoGate);
         }
         let named = |error: Error| Error::new(error.step, name, error.errno);
         let entry = self.try_enter().map_err(named)?;
         match &entry {
-            Entry::Inside(passage) => judged.passage = Some(passage.clone()),
-            Entry::NoGate => judged.is_ungated = true,
+            Entry::Inside(passage) => opened.passage = Some(passage.clone()),
+            Entry::NoGate => opened.is_ungated = true,
             Entry::Occupied(_) => {}
         }
         Ok(entry)
     }
 
     /// Enters this directory's gate before a lock is read. The files that are judged afterwards get the passage
-    /// ([`Judged::enter_by`]).
+    /// ([`OpenFile::enter_by`]).
     ///
     /// # Errors
     /// As [`Directory::enter`].
@@ -286,7 +286,7 @@ impl Directory {
     }
 }
 
-impl Judged {
+impl OpenFile {
     /// Holds the file by the `flock(2)` that this process has kept on it since it published it. The caller may keep another
     /// descriptor of the same opening: then the `flock(2)` does not end with this value.
     pub fn hold_by(&mut self, kept: Published) {
@@ -299,15 +299,15 @@ impl Judged {
 }
 
 /// Contended: the file has another name than this, so it was moved aside for a moment.
-fn remove_held(directory: &Directory, name: &Name, judged: &Judged) -> Result<Attempt, Error> {
-    match is_still(directory, name, judged)? {
-        true => unlink_judged(directory, name),
-        false if is_aside(directory, name, judged) => Ok(Attempt::Contended),
+fn remove_held(directory: &Directory, name: &Name, opened: &OpenFile) -> Result<Attempt, Error> {
+    match is_still(directory, name, opened)? {
+        true => unlink_held(directory, name),
+        false if is_aside(directory, name, opened) => Ok(Attempt::Contended),
         false => Ok(Attempt::Changed),
     }
 }
 
-fn is_aside(directory: &Directory, name: &Name, judged: &Judged) -> bool {
+fn is_aside(directory: &Directory, name: &Name, opened: &OpenFile) -> bool {
     let seen = directory.identity_of(name.as_os_str());
-    seen.is_ok_and(|seen| seen != Some(judged.identity())) && judged.has_a_name()
+    seen.is_ok_and(|seen| seen != Some(opened.identity())) && opened.has_a_name()
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 
 use crate::errno::Errno;
 use crate::error::{Error, Step};
-use crate::found::{Found, Judged};
+use crate::found::{Found, OpenFile};
 use crate::gate::Gate;
 use crate::name::Name;
 use crate::process::{Pid, lives};
@@ -158,7 +158,7 @@ impl Directory {
             Err(Errno::NXIO) => return Ok(Found::Obstacle(Obstacle::Special)),
             Err(errno) => return Err(Error::new(Step::Read, name, errno)),
         };
-        Judged::of(file, limit).map_err(|errno| Error::new(Step::Read, name, errno))
+        OpenFile::of(file, limit).map_err(|errno| Error::new(Step::Read, name, errno))
     }
 
     /// The files in the directory, in no order, for programs that show or clean all locks. Names

@@ -199,7 +199,7 @@ impl<'d> Draft<'d> {
         private.keep_clean();
         hold(&file)?;
         let Status { identity, modified, .. } = fill(&file, claim)?;
-        let file = sys::settled(private.directory, private.as_os_str(), file)?;
+        let file = sys::reopened(private.directory, private.as_os_str(), file)?;
         Ok(Self { private, made: Published { file, identity, modified } })
     }
 
@@ -319,7 +319,7 @@ pub(crate) fn create_in_place(
     guard(directory, &file);
     match fill(&file, claim) {
         Ok(Status { identity, modified, .. }) => {
-            let file = sys::settled(directory, name.as_os_str(), file)?;
+            let file = sys::reopened(directory, name.as_os_str(), file)?;
             Ok(Some(Published { file, identity, modified }))
         }
         Err(errno) => {

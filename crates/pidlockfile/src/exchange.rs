@@ -4,7 +4,7 @@ use crate::directory::Directory;
 use crate::draft::{Draft, NewFile, PrivateName, Published};
 use crate::errno::Errno;
 use crate::error::{Error, Step};
-use crate::found::Judged;
+use crate::found::OpenFile;
 use crate::name::Name;
 use crate::status::Status;
 use crate::sys::{self, Rename};
@@ -39,14 +39,14 @@ impl<T> Attempt<T> {
 pub(crate) const TRIES_TO_EXCHANGE_BACK: usize = 8;
 
 /// Whether a name leads to the very file that was judged, unchanged.
-pub(crate) fn is_still(directory: &Directory, at: &Name, judged: &Judged) -> Result<bool, Error> {
+pub(crate) fn is_still(directory: &Directory, at: &Name, opened: &OpenFile) -> Result<bool, Error> {
     let found = directory.find(at.as_ref());
-    let is_it = |stat: Option<Status>| stat.map_or(Ok(false), |stat| judged.is_still(&stat));
+    let is_it = |stat: Option<Status>| stat.map_or(Ok(false), |stat| opened.is_still(&stat));
     found.and_then(is_it).map_err(Error::at(Step::Inspect, at))
 }
 
 /// The last step of a removal, under `flock(2)` on the file the name was seen to lead to.
-pub(crate) fn unlink_judged(directory: &Directory, name: &Name) -> Result<Attempt, Error> {
+pub(crate) fn unlink_held(directory: &Directory, name: &Name) -> Result<Attempt, Error> {
     match sys::unlink(directory, name.as_os_str()) {
         Ok(()) => Ok(Attempt::Done(())),
         Err(Errno::NOENT) => Ok(Attempt::Changed),
@@ -59,7 +59,7 @@ pub(crate) fn unlink_judged(directory: &Directory, name: &Name) -> Result<Attemp
 pub(crate) struct Exchange<'e> {
     pub(crate) directory: &'e Directory,
     pub(crate) name: &'e Name,
-    pub(crate) judged: &'e Judged,
+    pub(crate) opened: &'e OpenFile,
     pub(crate) claim: &'e NewFile<'e>,
 }
 
@@ -88,8 +88,8 @@ impl<'e> Exchange<'e> {
         draft: Draft<'d>,
         otherwise: impl FnOnce(Self, Draft<'d>, Errno) -> Result<Attempt<Published>, Errno>,
     ) -> Result<Attempt<Published>, Error> {
-        let Self { directory, name, judged, .. } = self;
-        if !is_still(directory, name, judged)? {
+        let Self { directory, name, opened, .. } = self;
+        if !is_still(directory, name, opened)? {
             return Ok(Attempt::Changed);
         }
         let failed = |errno| Error::new(Step::Break, name, errno);
@@ -127,7 +127,7 @@ impl<'e> Exchange<'e> {
     /// name; or to nothing: a sweeper of another pid namespace took the old lock for an orphan.
     fn has_caught(self, private: &PrivateName<'_>) -> Result<bool, Errno> {
         let found = self.directory.find(private.as_os_str())?;
-        found.map_or(Ok(true), |stat| self.judged.is_still(&stat))
+        found.map_or(Ok(true), |stat| self.opened.is_still(&stat))
     }
 
     /// Exchanges back. Should something else than the draft come out, its place was taken
@@ -176,18 +176,18 @@ impl<'e> Exchange<'e> {
     /// it until the name is gone, and has the lock then. So what had the name is looked at once more, and keeps it if it
     /// has changed: however long we stood still.
     pub(crate) fn remove(self) -> Result<Attempt, Error> {
-        match self.take_out() {
+        match self.move_aside() {
             Ok(Some(_out)) => Ok(Attempt::Done(())),
             Ok(None) => Ok(Attempt::Changed),
             // There is no room for another name.
-            Err(Errno::NOSPC | Errno::DQUOT) => unlink_judged(self.directory, self.name),
+            Err(Errno::NOSPC | Errno::DQUOT) => unlink_held(self.directory, self.name),
             Err(errno) => Err(Error::new(Step::Remove, self.name, errno)),
         }
     }
 
     /// Moves the judged lock from its name to a private one, which goes with the value. `None` if something else came out,
     /// which has the name again.
-    fn take_out(self) -> Result<Option<PrivateName<'e>>, Errno> {
+    fn move_aside(self) -> Result<Option<PrivateName<'e>>, Errno> {
         let mut out = PrivateName::fresh(self.directory, self.claim.prefix)?;
         match sys::rename(self.directory, self.name.as_os_str(), out.as_os_str(), Rename::Over) {
             Ok(()) => {}
@@ -209,7 +209,7 @@ impl<'e> Exchange<'e> {
     /// Breaking where files cannot be exchanged: away, check, and either give the new lock the
     /// name or put back what was caught.
     fn replace_by_rename(self, draft: Draft<'_>) -> Result<Attempt<Published>, Errno> {
-        let Some(mut out) = self.take_out()? else { return Ok(Attempt::Changed) };
+        let Some(mut out) = self.move_aside()? else { return Ok(Attempt::Changed) };
         match draft.publish(self.name, self.claim) {
             Ok(published) => Ok(published.map_or(Attempt::Changed, Attempt::Done)),
             Err(errno) => self.put_back(&mut out).and(Err(errno)),

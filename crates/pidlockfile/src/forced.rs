@@ -11,7 +11,7 @@ use crate::draft::{Draft, Durability, NewFile, PrivateName, Published};
 use crate::errno::Errno;
 use crate::error::{Error, Step};
 use crate::exchange::{Attempt, Exchange, TRIES_TO_EXCHANGE_BACK};
-use crate::found::{Found, Judged};
+use crate::found::{Found, OpenFile};
 use crate::name::Name;
 use crate::process::{Pid, lives};
 use crate::status::Age;
@@ -36,17 +36,17 @@ const STAND_IN: u32 = 0o100;
 pub(crate) fn release(
     directory: &Directory,
     name: &Name,
-    judged: &Judged,
+    opened: &OpenFile,
     prefix: &OsStr,
 ) -> Result<Attempt, Error> {
-    let age = Age::of([judged.modified()], SystemTime::now());
-    if judged.status().mode & STAND_IN != 0 && !age.reaches(LIVING_DRAFT) {
+    let age = Age::of([opened.modified()], SystemTime::now());
+    if opened.status().mode & STAND_IN != 0 && !age.reaches(LIVING_DRAFT) {
         // Another release of the same lock is at this point, or was killed there.
         return Ok(Attempt::Changed);
     }
     let claim = NewFile {
-        content: judged.content(),
-        mode: (judged.status().mode & 0o666) | STAND_IN,
+        content: opened.content(),
+        mode: (opened.status().mode & 0o666) | STAND_IN,
         prefix,
         durability: Durability::Memory,
     };
@@ -56,10 +56,10 @@ pub(crate) fn release(
     let hold = |file: &File| sys::try_lock_inode(file)?.then_some(()).ok_or(Errno::WOULDBLOCK);
     let draft = private.and_then(|private| Draft::made(private, &claim, hold));
     let draft = draft.map_err(Error::at(Step::Prepare, name))?;
-    if others_release(directory, name, judged, &draft)? {
+    if others_release(directory, name, opened, &draft)? {
         return Ok(Attempt::Changed);
     }
-    match (Exchange { directory, name, judged, claim: &claim }).run(draft)? {
+    match (Exchange { directory, name, opened, claim: &claim }).run(draft)? {
         Attempt::Done(held) => remove_stand_in(directory, name, &claim, &held),
         Attempt::Changed | Attempt::Contended => Ok(Attempt::Changed),
     }
@@ -71,17 +71,17 @@ pub(crate) fn release(
 fn others_release(
     directory: &Directory,
     name: &Name,
-    judged: &Judged,
+    opened: &OpenFile,
     own: &Draft<'_>,
 ) -> Result<bool, Error> {
     let listed = sys::list(directory).map_err(|errno| Error::new(Step::List, ".", errno))?;
     let now = SystemTime::now();
-    let owners = [0, sys::own_user(), judged.status().owner];
+    let owners = [0, sys::own_user(), opened.status().owner];
     Ok(listed.iter().filter(|other| *other != own.private.as_os_str()).any(|other| {
         let Some(maker) = temporary::releaser(other, name.as_os_str()) else { return false };
         let Ok(stat) = sys::inspect(directory, other) else { return false };
         let age = Age::of([stat.modified], now);
-        let is_older = stat.modified < judged.modified();
+        let is_older = stat.modified < opened.modified();
         let most = if is_older { ANY_DRAFT } else { LIVING_DRAFT };
         stat.mode & STAND_IN != 0
             && owners.contains(&stat.owner)
@@ -104,7 +104,7 @@ fn remove_stand_in(
                 if there.content() != claim.content {
                     return Ok(Attempt::Done(()));
                 }
-                match (Exchange { directory, name, judged: &there, claim }).remove()? {
+                match (Exchange { directory, name, opened: &there, claim }).remove()? {
                     Attempt::Done(()) => return Ok(Attempt::Done(())),
                     Attempt::Changed | Attempt::Contended => {}
                 }

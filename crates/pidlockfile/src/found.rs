@@ -19,7 +19,7 @@ pub enum Found {
     /// There is no such name: the lock is free.
     Nothing,
     /// A regular file, read and open.
-    File(Judged),
+    File(OpenFile),
     /// Something that is no readable regular file. It is never followed, opened for writing or
     /// removed; a lock is busy behind it.
     Obstacle(Obstacle),
@@ -30,7 +30,7 @@ pub enum Found {
 /// As long as this value lives the inode cannot be used again for another file, so "the very file
 /// that was judged" is exact.
 #[derive(Debug)]
-pub struct Judged {
+pub struct OpenFile {
     pub(crate) file: Flocked,
     /// What was seen through the descriptor.
     seen: Status,
@@ -47,7 +47,7 @@ pub struct Judged {
     ignores_flock: bool,
 }
 
-impl Judged {
+impl OpenFile {
     pub(crate) fn of(file: File, limit: usize) -> Result<Found, Errno> {
         let seen = sys::stat_open(&file)?;
         if let Some(obstacle) = seen.obstacle {
@@ -81,7 +81,7 @@ impl Judged {
         sys::stat_open(&self.file.file).map_or(true, |seen| seen.links > count)
     }
 
-    /// Half of [`Judged::is_still`]: without another look at what the file says.
+    /// Half of [`OpenFile::is_still`]: without another look at what the file says.
     pub(crate) fn was_seen_so(&self, stat: &Status) -> bool {
         let Status { identity, size, modified, .. } = self.seen;
         (stat.identity, stat.size, stat.modified) == (identity, size, modified)
@@ -184,7 +184,7 @@ impl Judged {
 
 /// The open file, for questions that this crate does not ask.
 #[cfg(unix)]
-impl AsFd for Judged {
+impl AsFd for OpenFile {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.file.as_fd()
     }

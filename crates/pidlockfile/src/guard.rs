@@ -42,16 +42,16 @@ pub fn try_lock(path: impl AsRef<Path>) -> Result<Option<PidLock>, Error> {
         if let Some(lock) = directory.publish(&name, &claim)? {
             return Ok(Some(PidLock { directory, name, lock, pid }));
         }
-        let judged = match directory.read(&name, CONTENT_BYTES)? {
+        let opened = match directory.read(&name, CONTENT_BYTES)? {
             Found::Nothing => continue,
             Found::Obstacle(_) => return Ok(None),
-            Found::File(judged) => judged,
+            Found::File(opened) => opened,
         };
-        let first = judged.content().split(|byte| *byte == b'\n').next().unwrap_or_default();
+        let first = opened.content().split(|byte| *byte == b'\n').next().unwrap_or_default();
         if Pid::parse(first.trim_ascii()).map_or(true, lives) {
             return Ok(None);
         }
-        match directory.replace(&name, judged, &claim)? {
+        match directory.replace(&name, opened, &claim)? {
             Attempt::Done(lock) => {
                 return Ok(Some(PidLock { directory, name, lock, pid }));
             }

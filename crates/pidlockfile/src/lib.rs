@@ -38,9 +38,9 @@
 //! assert!(directory.publish(&name, &file)?.is_some());
 //! assert!(directory.publish(&name, &file)?.is_none());
 //!
-//! let Found::File(judged) = directory.read(&name, 64)? else { return Err("it is there".into()) };
-//! assert_eq!(judged.content(), words.as_bytes());
-//! directory.release(&name, judged, "demo")?;
+//! let Found::File(opened) = directory.read(&name, 64)? else { return Err("it is there".into()) };
+//! assert_eq!(opened.content(), words.as_bytes());
+//! directory.release(&name, opened, "demo")?;
 //! assert!(matches!(directory.read(&name, 64)?, Found::Nothing));
 //! # Ok(()) }
 //! ```
@@ -69,7 +69,7 @@
 //! In this way a hostile local user can keep a stale lock from being broken, but cannot get it.
 //! Callers with a directory that only they may write go through a [`Gate`] ([`Directory::gated`]):
 //! files in it that no other user may open exclude them from each other, so they may ignore the
-//! `flock(2)` of other users ([`Judged::ignore_flock`]). With [`Directory::guarding`], the maker of a
+//! `flock(2)` of other users ([`OpenFile::ignore_flock`]). With [`Directory::guarding`], the maker of a
 //! new file locks it before it has its name, and before others may open it.
 //!
 //! # What is not promised
@@ -167,7 +167,7 @@ pub use error::{Error, Step, words_of};
 pub use exchange::Attempt;
 #[cfg(feature = "program")]
 pub use flocked::without_children;
-pub use found::{Found, Judged};
+pub use found::{Found, OpenFile};
 pub use gate::{Entry, Gate, Occupant, Passage};
 pub use guard::{PidLock, try_lock};
 #[cfg(unix)]

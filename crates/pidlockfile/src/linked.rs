@@ -7,7 +7,7 @@ use crate::draft::{Draft, NewFile, PrivateName, Published, create_in_place};
 use crate::errno::Errno;
 use crate::error::{Error, Step};
 use crate::exchange::{Attempt, Exchange};
-use crate::found::{Found, Judged};
+use crate::found::{Found, OpenFile};
 use crate::gate::Passage;
 use crate::name::Name;
 use crate::status::{Identity, Status};
@@ -50,9 +50,9 @@ impl Directory {
         &self,
         name: &Name,
         private: &Name,
-        judged: &mut Judged,
+        opened: &mut OpenFile,
     ) -> Result<Attempt, Error> {
-        match self.hold_or_ignore(name, judged)? {
+        match self.hold_or_ignore(name, opened)? {
             Attempt::Done(()) => {}
             other @ (Attempt::Contended | Attempt::Changed) => return Ok(other),
         }
@@ -61,11 +61,11 @@ impl Directory {
             return Ok(Attempt::Changed);
         };
         let Status { identity, modified, .. } = seen;
-        let file = judged.try_clone().map_err(|error| failed(sys::errno(&error)))?;
+        let file = opened.try_clone().map_err(|error| failed(sys::errno(&error)))?;
         let private = PrivateName::new(self, private.as_os_str().to_owned()).map_err(&failed)?;
         let there = Draft { private, made: Published { file, identity, modified } };
         let claim = NewFile::new(&[], "");
-        let exchange = Exchange { directory: self, name, judged, claim: &claim };
+        let exchange = Exchange { directory: self, name, opened, claim: &claim };
         Ok(exchange.run_in_one_step(there)?.map(|_| ()))
     }
 
@@ -86,9 +86,9 @@ impl Directory {
 
     /// Holds a file, or goes past the `flock(2)` of another process on it: the file that comes out of the exchange is
     /// checked in any case.
-    fn hold_or_ignore(&self, name: &Name, judged: &mut Judged) -> Result<Attempt, Error> {
-        Ok(match self.hold(name, judged)? {
-            Attempt::Contended if judged.ignores_flock() => Attempt::Done(()),
+    fn hold_or_ignore(&self, name: &Name, opened: &mut OpenFile) -> Result<Attempt, Error> {
+        Ok(match self.hold(name, opened)? {
+            Attempt::Contended if opened.ignores_flock() => Attempt::Done(()),
             other @ (Attempt::Done(()) | Attempt::Changed | Attempt::Contended) => other,
         })
     }
@@ -185,14 +185,14 @@ impl Linked<'_> {
     ///
     /// # Errors
     /// As [`Directory::replace`]; [`Step::Prepare`] where there are no hard links.
-    pub fn replace(&self, name: &Name, judged: &mut Judged) -> Result<Attempt, Error> {
+    pub fn replace(&self, name: &Name, opened: &mut OpenFile) -> Result<Attempt, Error> {
         let Self { directory, claim, .. } = self;
-        match directory.hold_or_ignore(name, judged)? {
+        match directory.hold_or_ignore(name, opened)? {
             Attempt::Done(()) => {}
             other @ (Attempt::Contended | Attempt::Changed) => return Ok(other),
         }
         let link = self.one_more().map_err(Error::at(Step::Prepare, name))?;
-        let exchange = Exchange { directory, name, judged, claim };
+        let exchange = Exchange { directory, name, opened, claim };
         // The `flock(2)` stays with the draft's descriptor.
         Ok(exchange.run(link)?.map(|_| ()))
     }
@@ -202,15 +202,15 @@ impl Linked<'_> {
     ///
     /// # Errors
     /// As [`Directory::replace`]. Whatever the outcome, it can get no further name then.
-    pub fn replace_alone(&mut self, name: &Name, judged: &mut Judged) -> Result<Attempt, Error> {
+    pub fn replace_alone(&mut self, name: &Name, opened: &mut OpenFile) -> Result<Attempt, Error> {
         let Self { directory, claim, draft } = self;
-        match directory.hold_or_ignore(name, judged)? {
+        match directory.hold_or_ignore(name, opened)? {
             Attempt::Done(()) => {}
             other @ (Attempt::Contended | Attempt::Changed) => return Ok(other),
         }
         let made = draft.made.again().map_err(Error::at(Step::Prepare, name))?;
         let alone = Draft { private: draft.private.taken(), made };
-        let exchange = Exchange { directory, name, judged, claim };
+        let exchange = Exchange { directory, name, opened, claim };
         Ok(exchange.run_or_supplant(alone)?.map(|_| ()))
     }
 
@@ -223,11 +223,11 @@ impl Linked<'_> {
     pub fn exchange(
         &self,
         name: &Name,
-        judged: &mut Judged,
+        opened: &mut OpenFile,
         number: usize,
     ) -> Result<Attempt, Error> {
         let Self { directory, claim, draft } = self;
-        match directory.hold_or_ignore(name, judged)? {
+        match directory.hold_or_ignore(name, opened)? {
             Attempt::Done(()) => {}
             other @ (Attempt::Contended | Attempt::Changed) => return Ok(other),
         }
@@ -239,7 +239,7 @@ impl Linked<'_> {
             Ok(Draft { private, made })
         };
         let link = link().map_err(Error::at(Step::Prepare, name))?;
-        let exchange = Exchange { directory, name, judged, claim };
+        let exchange = Exchange { directory, name, opened, claim };
         Ok(exchange.run_in_one_step(link)?.map(|_| ()))
     }
 
@@ -247,16 +247,16 @@ impl Linked<'_> {
     ///
     /// # Errors
     /// As [`Directory::read`]; [`Step::Inspect`] if the private name is gone.
-    pub fn held(&self, passage: Option<&Passage>) -> Result<Judged, Error> {
+    pub fn held(&self, passage: Option<&Passage>) -> Result<OpenFile, Error> {
         let Self { directory, draft, .. } = self;
         let name = draft.private.name();
         let gone = Error::new(Step::Inspect, name, Errno::NOENT);
-        let Found::File(mut judged) = directory.read(name, CONTENT_BYTES)? else {
+        let Found::File(mut opened) = directory.read(name, CONTENT_BYTES)? else {
             return Err(gone);
         };
-        judged.hold_by(draft.made.again().map_err(Error::at(Step::Prepare, name))?);
-        passage.into_iter().for_each(|passage| judged.enter_by(passage.clone()));
-        Ok(judged)
+        opened.hold_by(draft.made.again().map_err(Error::at(Step::Prepare, name))?);
+        passage.into_iter().for_each(|passage| opened.enter_by(passage.clone()));
+        Ok(opened)
     }
 
     /// Leaves everything as it is, as if the process were killed now.
@@ -310,8 +310,8 @@ mod tests {
         let claim = NewFile::new(WORDS.as_bytes(), "t");
         let linked = directory.linked(&claim).unwrap();
         assert_eq!((linked.publish(&free), linked.publish(&taken)), (Ok(true), Ok(false)));
-        let Ok(Found::File(mut judged)) = directory.read(&stale, 64) else { panic!("it is there") };
-        assert!(matches!(linked.replace(&stale, &mut judged), Ok(Attempt::Done(()))));
+        let Ok(Found::File(mut opened)) = directory.read(&stale, 64) else { panic!("it is there") };
+        assert!(matches!(linked.replace(&stale, &mut opened), Ok(Attempt::Done(()))));
         let published = linked.finish();
         let Status { links, modified, .. } = Status::of_open(&published.file).unwrap();
         assert_eq!((links, modified), (2, published.modified));
@@ -321,10 +321,10 @@ mod tests {
         assert_eq!(std::fs::read_to_string(path("LCK..b")).unwrap(), "held");
         assert_eq!(std::fs::read_dir(scratch.path()).unwrap().count(), 3);
         // It is held by `flock(2)` until it is let go, whichever link was made.
-        let Ok(Found::File(judged)) = directory.read(&free, 64) else { panic!("it is there") };
-        assert!(!judged.try_hold().unwrap());
+        let Ok(Found::File(opened)) = directory.read(&free, 64) else { panic!("it is there") };
+        assert!(!opened.try_hold().unwrap());
         published.close();
-        assert!(judged.try_hold().unwrap());
+        assert!(opened.try_hold().unwrap());
     }
 
     /// A name goes from one lock to another and back. What had it keeps a private name meanwhile; each name has its own.
@@ -342,12 +342,12 @@ mod tests {
         let linked = directory.linked(&claim).unwrap();
         let receiver = linked.identity().inode;
         let read = |name: &Name| match directory.read(name, 64) {
-            Ok(Found::File(judged)) => judged,
+            Ok(Found::File(opened)) => opened,
             other => panic!("{other:?}"),
         };
-        let mut judged = read(&names[0]);
+        let mut opened = read(&names[0]);
         for (number, name) in names.iter().enumerate() {
-            let exchanged = linked.exchange(name, &mut judged, number);
+            let exchanged = linked.exchange(name, &mut opened, number);
             assert!(matches!(exchanged, Ok(Attempt::Done(()))), "{exchanged:?}");
             let private = linked.private_name().further_temporary(number).unwrap();
             assert_eq!((inode(name), inode(&private)), (receiver, giver));

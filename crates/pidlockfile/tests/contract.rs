@@ -13,8 +13,8 @@ use std::time::{Duration, SystemTime};
 use nix::fcntl::{FcntlArg, FdFlag, Flock, FlockArg, fcntl};
 use nix::unistd::{Uid, setfsuid};
 use pidlockfile::{
-    Attempt, Directory, Durability, Error, Found, Judged, Name, NewFile, Obstacle, Pid, Published,
-    Step,
+    Attempt, Directory, Durability, Error, Found, Name, NewFile, Obstacle, OpenFile, Pid,
+    Published, Step,
 };
 use rstest::rstest;
 use tempfile::TempDir;
@@ -50,9 +50,9 @@ fn publish_as(directory: &Directory, claim: &NewFile<'_>) -> Published {
     }
 }
 
-fn judge(directory: &Directory) -> Judged {
+fn judge(directory: &Directory) -> OpenFile {
     match directory.read(&name(), 64).unwrap() {
-        Found::File(judged) => judged,
+        Found::File(opened) => opened,
         other @ (Found::Nothing | Found::Obstacle(_)) => panic!("found {other:?}"),
     }
 }
@@ -79,9 +79,9 @@ fn files(path: &Path) -> Vec<String> {
 fn no_more_than_the_limit_is_read(#[case] size: u64, #[case] limit: usize, #[case] read: usize) {
     let (scratch, directory) = scratch();
     File::create(scratch.path().join(name().as_str())).unwrap().set_len(size).unwrap();
-    let Found::File(judged) = directory.read(&name(), limit).unwrap() else { panic!("a file") };
-    assert_eq!(judged.content(), vec![0; read]);
-    assert_eq!(judged.status().size, size);
+    let Found::File(opened) = directory.read(&name(), limit).unwrap() else { panic!("a file") };
+    assert_eq!(opened.content(), vec![0; read]);
+    assert_eq!(opened.status().size, size);
 }
 
 // What is written.
@@ -212,12 +212,12 @@ fn a_file_that_changed_since_it_was_judged_is_neither_broken_nor_released(
 fn a_dropped_lock_is_free_although_another_process_has_its_descriptor() {
     let (_scratch, directory) = scratch();
     publish(&directory, b"a");
-    let judged = judge(&directory);
-    assert!(judged.try_hold().unwrap());
+    let opened = judge(&directory);
+    assert!(opened.try_hold().unwrap());
     let other = judge(&directory);
     assert!(!other.try_hold().unwrap());
-    let _inherited = judged.try_clone().unwrap();
-    drop(judged);
+    let _inherited = opened.try_clone().unwrap();
+    drop(opened);
     assert!(other.try_hold().unwrap());
     // One that never had it takes it from nobody.
     drop(judge(&directory));

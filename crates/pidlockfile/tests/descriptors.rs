@@ -3,11 +3,11 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
-use pidlockfile::{Directory, Found, Judged, Name, NewFile};
+use pidlockfile::{Directory, Found, Name, NewFile, OpenFile};
 
-fn judge(directory: &Directory, name: &Name) -> Judged {
+fn judge(directory: &Directory, name: &Name) -> OpenFile {
     match directory.read(name, 64).unwrap() {
-        Found::File(judged) => judged,
+        Found::File(opened) => opened,
         other @ (Found::Nothing | Found::Obstacle(_)) => panic!("found {other:?}"),
     }
 }

@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::{Signal, kill};
 use pidlockfile::process::lives;
-use pidlockfile::{Attempt, Directory, Found, Judged, Name, NewFile, Pid, Published};
+use pidlockfile::{Attempt, Directory, Found, Name, NewFile, OpenFile, Pid, Published};
 use testbed::{Lots, run_tests};
 
 const RACERS: usize = 104;
@@ -72,9 +72,9 @@ fn claim(content: &str) -> NewFile<'_> {
     NewFile::new(content.as_bytes(), "race")
 }
 
-fn look(directory: &Directory, name: &Name) -> Option<Judged> {
+fn look(directory: &Directory, name: &Name) -> Option<OpenFile> {
     match directory.read(name, 64).unwrap() {
-        Found::File(judged) => Some(judged),
+        Found::File(opened) => Some(opened),
         Found::Nothing => None,
         Found::Obstacle(obstacle) => panic!("{obstacle:?}"),
     }
@@ -84,19 +84,19 @@ fn look(directory: &Directory, name: &Name) -> Option<Judged> {
 fn take(directory: &Directory, name: &Name) -> Option<Published> {
     let own = words(Pid::this());
     loop {
-        let Some(judged) = look(directory, name) else {
+        let Some(opened) = look(directory, name) else {
             match directory.publish(name, &claim(&own)).unwrap() {
                 Some(published) => return Some(published),
                 None => continue,
             }
         };
-        let Some(pid) = holder(judged.content()) else {
-            panic!("not whole: {:?}", judged.content());
+        let Some(pid) = holder(opened.content()) else {
+            panic!("not whole: {:?}", opened.content());
         };
         if lives(pid) {
             return None;
         }
-        match directory.replace(name, judged, &claim(&own)).unwrap() {
+        match directory.replace(name, opened, &claim(&own)).unwrap() {
             Attempt::Done(published) => return Some(published),
             Attempt::Changed => {}
             Attempt::Contended => return None,

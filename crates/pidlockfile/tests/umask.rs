@@ -20,9 +20,9 @@ fn the_mode_is_the_claims_whatever_the_umask() {
             claim.mode = mode;
             directory.publish(&name, &claim).unwrap();
             assert_eq!(mode_of(scratch.path(), &name), mode, "umask {mask:o}");
-            let Found::File(judged) = directory.read(&name, 64).unwrap() else { panic!("a file") };
+            let Found::File(opened) = directory.read(&name, 64).unwrap() else { panic!("a file") };
             claim.content = b"y";
-            let breaking = directory.replace(&name, judged, &claim).unwrap();
+            let breaking = directory.replace(&name, opened, &claim).unwrap();
             assert!(matches!(breaking, Attempt::Done(_)));
             assert_eq!(mode_of(scratch.path(), &name), mode, "umask {mask:o}");
         }

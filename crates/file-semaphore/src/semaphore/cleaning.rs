@@ -62,11 +62,11 @@ pub(crate) fn sweep(files: &Files) -> Result<Swept, Error> {
 fn sweep_all(files: &Files) -> Result<Swept, Error> {
     let mut swept = Swept::default();
     for name in &files.names {
-        let Found::File(judged) = files.directory.read(name, LONGEST_FILE + 1)? else {
+        let Found::File(opened) = files.directory.read(name, LONGEST_FILE + 1)? else {
             continue;
         };
-        if files.judge.judge(&judged).stale {
-            let removal = files.directory.try_release(name, judged)?;
+        if files.judge.judge(&opened).stale {
+            let removal = files.directory.try_release(name, opened)?;
             swept.locks += usize::from(removal == Attempt::Done(()));
         }
     }
@@ -83,14 +83,14 @@ fn sweep_all(files: &Files) -> Result<Swept, Error> {
 
 fn sweep_one(files: &Files, name: &Name, maker: Pid) -> bool {
     let directory = &files.directory;
-    let Ok(Found::File(judged)) = directory.read(name, LONGEST_FILE + 1) else { return false };
-    let age = Age::of([judged.modified()], SystemTime::now());
+    let Ok(Found::File(opened)) = directory.read(name, LONGEST_FILE + 1) else { return false };
+    let age = Age::of([opened.modified()], SystemTime::now());
     // A ticket without flock(2) belongs to no waiter, which the removal finds out; but as long as there is a
     // line, a waiter behind may have to read it.
     let line = files.line();
-    let left = line.is_ticket(judged.content()) && !line.exists();
+    let left = line.is_ticket(opened.content()) && !line.exists();
     let here = files.judge.here();
-    let info = LockInfo::parse(judged.content()).ok();
+    let info = LockInfo::parse(opened.content()).ok();
     let orphan = match info.as_ref().map(LockInfo::holder) {
         _ if left => true,
         // Its maker's number means a process of another namespace, or may do so.
@@ -103,7 +103,7 @@ fn sweep_one(files: &Files, name: &Name, maker: Pid) -> bool {
         }
         Some(_) | None => !lives(maker),
     };
-    orphan && matches!(directory.try_release(name, judged), Ok(Attempt::Done(())))
+    orphan && matches!(directory.try_release(name, opened), Ok(Attempt::Done(())))
 }
 
 /// The locks in a directory, sorted by name: every regular file whose content parses, except
@@ -140,7 +140,7 @@ pub(crate) fn list_all(directory: &Path, config: Config) -> Result<Vec<Listed>, 
     let mut listed = Vec::new();
     for name in names {
         let status = match handle.read(&name, LONGEST_FILE + 1) {
-            Ok(Found::File(judged)) => judge.judge(&judged),
+            Ok(Found::File(opened)) => judge.judge(&opened),
             Ok(Found::Obstacle(Obstacle::Unreadable)) => HeldStatus::UNREADABLE,
             // A file that cannot be read now is no lock that could be shown.
             Ok(Found::Nothing | Found::Obstacle(_)) | Err(_) => continue,

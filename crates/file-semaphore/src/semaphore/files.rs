@@ -11,7 +11,7 @@ use crate::semaphore::Config;
 use crate::stale::{HeldStatus, Judge};
 use crate::sys::{Line, may_follow_link, now_seconds, number};
 use pidlockfile::{
-    Attempt, Directory, Found, Identity, Judged, Name, NewFile, Obstacle, Pid, Published, Status,
+    Attempt, Directory, Found, Identity, Name, NewFile, Obstacle, OpenFile, Pid, Published, Status,
     Step,
 };
 use std::ffi::OsStr;
@@ -147,16 +147,16 @@ impl Files {
                         return Ok(Ok(taken));
                     }
                 }
-                Found::File(judged) => {
-                    let seen = self.judge.judge(&judged);
+                Found::File(opened) => {
+                    let seen = self.judge.judge(&opened);
                     if !seen.stale {
                         return Ok(Err(seen.in_the_way(|| self.path_of(name))?));
                     }
                     let in_the_way = InTheWay::of(seen.lock_info());
-                    let owner = judged.status().owner;
+                    let owner = opened.status().owner;
                     let info = self.info(claimant)?;
                     let text = info.to_text();
-                    match self.directory.replace(name, judged, &self.words(name, &text)) {
+                    match self.directory.replace(name, opened, &self.words(name, &text)) {
                         Ok(Attempt::Done(published)) => return Ok(Ok((published, info))),
                         Ok(Attempt::Changed) => {}
                         // The process that is breaking it is about to hold it.
@@ -208,7 +208,7 @@ impl Files {
         let status = |name| {
             Ok(match self.directory.read(name, LONGEST_FILE + 1)? {
                 Found::Nothing => SlotStatus::Free,
-                Found::File(judged) => SlotStatus::Held(self.judge.judge(&judged)),
+                Found::File(opened) => SlotStatus::Held(self.judge.judge(&opened)),
                 Found::Obstacle(Obstacle::Unreadable) => SlotStatus::Held(HeldStatus::UNREADABLE),
                 Found::Obstacle(Obstacle::Link | Obstacle::Directory | Obstacle::Special) => {
                     SlotStatus::Obstacle
@@ -300,30 +300,30 @@ impl Files {
     }
 
     /// The slot's file, if the releaser may release it.
-    fn releasable(&self, name: &Name, releaser: Releaser<'_>) -> Result<Judged, Error> {
-        let judged = match self.directory.read(name, LONGEST_FILE + 1)? {
+    fn releasable(&self, name: &Name, releaser: Releaser<'_>) -> Result<OpenFile, Error> {
+        let opened = match self.directory.read(name, LONGEST_FILE + 1)? {
             Found::Nothing => return Err(Error::NotLocked { path: self.path_of(name) }),
             Found::Obstacle(Obstacle::Unreadable) => {
                 return Err(Error::NotHolder { path: self.path_of(name), holder: None });
             }
             Found::Obstacle(_) => return Err(self.obstacle()),
-            Found::File(judged) => judged,
+            Found::File(opened) => opened,
         };
-        let Releaser::Holder(holder) = releaser else { return Ok(judged) };
+        let Releaser::Holder(holder) = releaser else { return Ok(opened) };
         let problem = |problem| Error::Parse { path: self.path_of(name), problem };
-        let info = LockInfo::parse(judged.content()).map_err(problem)?;
+        let info = LockInfo::parse(opened.content()).map_err(problem)?;
         if info.holder().is_nobody() || info.holder().is_same_process(holder) {
-            return Ok(judged);
+            return Ok(opened);
         }
         Err(Error::NotHolder { path: self.path_of(name), holder: Some(Box::new(info)) })
     }
 
     fn renew_slot(&self, name: &Name, releaser: Releaser<'_>) -> Result<LockInfo, Error> {
-        let judged = self.releasable(name, releaser)?;
+        let opened = self.releasable(name, releaser)?;
         let problem = |problem| Error::Parse { path: self.path_of(name), problem };
-        let info = LockInfo::parse(judged.content()).map_err(problem)?;
-        let file = judged.try_clone().map_err(|_| Error::Process { message: "no descriptor" })?;
-        self.renew_file(name, &file, judged.identity()).map(|()| info)
+        let info = LockInfo::parse(opened.content()).map_err(problem)?;
+        let file = opened.try_clone().map_err(|_| Error::Process { message: "no descriptor" })?;
+        self.renew_file(name, &file, opened.identity()).map(|()| info)
     }
 
     /// Sets the time a lock was written to now, if its name still leads to it.
@@ -340,8 +340,8 @@ impl Files {
 
     fn release_slot(&self, name: &Name, releaser: Releaser<'_>) -> Result<(), Error> {
         for _ in 0..TRIES {
-            let judged = self.releasable(name, releaser)?;
-            match self.directory.try_release(name, judged)? {
+            let opened = self.releasable(name, releaser)?;
+            match self.directory.try_release(name, opened)? {
                 Attempt::Done(()) => return Ok(()),
                 Attempt::Changed => {}
                 Attempt::Contended => std::thread::sleep(PAUSE),
@@ -368,7 +368,7 @@ impl Files {
     /// Whether a lock's name leads to that very file.
     pub(crate) fn leads_to(&self, name: &Name, identity: Identity) -> Result<bool, Error> {
         match self.directory.read(name, 0)? {
-            Found::File(judged) => Ok(judged.identity() == identity),
+            Found::File(opened) => Ok(opened.identity() == identity),
             Found::Nothing | Found::Obstacle(_) => Ok(false),
         }
     }
@@ -377,8 +377,8 @@ impl Files {
     fn lost(&self, name: &Name) -> Error {
         let path = self.path_of(name);
         match self.directory.read(name, LONGEST_FILE + 1) {
-            Ok(Found::File(judged)) => {
-                let holder = LockInfo::parse(judged.content()).ok().map(Box::new);
+            Ok(Found::File(opened)) => {
+                let holder = LockInfo::parse(opened.content()).ok().map(Box::new);
                 Error::NotHolder { path, holder }
             }
             Ok(Found::Nothing | Found::Obstacle(_)) | Err(_) => Error::NotLocked { path },

@@ -41,7 +41,7 @@ pub(super) fn clean(route: &Route, output: &Output) -> Result<u8, Failure> {
             break;
         }
     }
-    report.records = Table::new(Layout::native()).forget_missing();
+    report.records = Table::new(Layout::native()).clean_records();
     let failure = (!report.left.is_empty() || report.cut_off).then(Failure::left);
     report.print(output, failure.as_ref());
     match failure {

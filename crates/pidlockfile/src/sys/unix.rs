@@ -147,7 +147,7 @@ pub(crate) fn try_lock_created(
 }
 
 /// A new file as it is kept from here on.
-pub(crate) fn settled(_dir: impl AsFd, _name: &OsStr, file: File) -> Result<File, Errno> {
+pub(crate) fn reopened(_dir: impl AsFd, _name: &OsStr, file: File) -> Result<File, Errno> {
     Ok(file)
 }
 

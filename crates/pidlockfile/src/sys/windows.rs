@@ -219,7 +219,7 @@ pub(crate) fn try_lock_created(
 
 /// A new file as it is kept from here on: open for reading only, so that programs that share nothing but
 /// reading can read it.
-pub(crate) fn settled(dir: impl AsRef<Handle>, name: &OsStr, file: File) -> Result<File, Errno> {
+pub(crate) fn reopened(dir: impl AsRef<Handle>, name: &OsStr, file: File) -> Result<File, Errno> {
     drop(file);
     open_to_read(dir, name)
 }

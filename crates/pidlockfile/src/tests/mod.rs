@@ -9,7 +9,7 @@ mod step;
 
 use rustix::io::Errno;
 
-use crate::{Directory, Durability, Error, Found, Judged, Name, NewFile};
+use crate::{Directory, Durability, Error, Found, Name, NewFile, OpenFile};
 
 /// The calls that a file system does not support, and their errors.
 type Unknown = &'static [(&'static str, Errno)];
@@ -26,9 +26,9 @@ fn claim(content: &[u8]) -> NewFile<'_> {
     NewFile { content, mode: 0o444, prefix: "t".as_ref(), durability: Durability::Memory }
 }
 
-fn judge(directory: &Directory) -> Result<Option<Judged>, Error> {
+fn judge(directory: &Directory) -> Result<Option<OpenFile>, Error> {
     match directory.read(&name(), 64)? {
-        Found::File(judged) => Ok(Some(judged)),
+        Found::File(opened) => Ok(Some(opened)),
         Found::Nothing | Found::Obstacle(_) => Ok(None),
     }
 }

@@ -18,7 +18,7 @@ use rstest::rstest;
 use super::faults::{self, Fault, is_dead, under};
 use super::schedule::{Beyond, IsPrivate, Orders, Schedule};
 use super::{EVERYTHING, NO_RENAME_FLAGS, Unknown, claim, judge, name};
-use crate::{Attempt, Directory, Entry, Judged, Published, temporary};
+use crate::{Attempt, Directory, Entry, OpenFile, Published, temporary};
 
 /// Orders drawn by lot beside the exhaustive ones.
 const LOTS: u64 = 300;
@@ -139,24 +139,24 @@ fn gated(world: &World) -> Directory {
 
 /// What was judged stale, if it is ours to break or remove. The flock of an outsider is gone past; an
 /// actor that goes through the gate, or makes a file, is none.
-fn hold_stale(world: &World, directory: &Directory, mut judged: Judged) -> Option<Judged> {
+fn hold_stale(world: &World, directory: &Directory, mut opened: OpenFile) -> Option<OpenFile> {
     for _ in 0..3 {
-        match directory.hold(&name(), &mut judged).ok()? {
-            Attempt::Done(()) => return Some(judged),
-            Attempt::Contended if judged.passage.is_some() => {}
+        match directory.hold(&name(), &mut opened).ok()? {
+            Attempt::Done(()) => return Some(opened),
+            Attempt::Contended if opened.passage.is_some() => {}
             Attempt::Contended | Attempt::Changed => return None,
         }
-        let inode = judged.identity().inode;
+        let inode = opened.identity().inode;
         if foreign("list locks", || world.outsiders.lock().unwrap().contains(&inode))? {
-            judged.ignore_flock();
-            return Some(judged);
+            opened.ignore_flock();
+            return Some(opened);
         }
     }
     None
 }
 
 /// The lock file as seen by a program that gives up at an error.
-fn seen(directory: &Directory) -> Option<Judged> {
+fn seen(directory: &Directory) -> Option<OpenFile> {
     judge(directory).ok().flatten()
 }
 
@@ -188,9 +188,9 @@ fn play(role: Role, me: usize, world: &World, owned: Option<Published>) {
         }
         Role::OwnerByForce => {
             for _ in 0..3 {
-                let aged = seen(&world.directory).filter(|judged| judged.content() == AGED);
-                let Some(judged) = aged else { return };
-                if let Ok(Attempt::Done(())) = world.directory.release(&name(), judged, "t") {
+                let aged = seen(&world.directory).filter(|opened| opened.content() == AGED);
+                let Some(opened) = aged else { return };
+                if let Ok(Attempt::Done(())) = world.directory.release(&name(), opened, "t") {
                     return;
                 }
             }
@@ -210,21 +210,21 @@ fn play(role: Role, me: usize, world: &World, owned: Option<Published>) {
         }
         Role::GatedCleaner => {
             let directory = gated(world);
-            let stale = seen(&directory).filter(|judged| is_stale(judged.content()));
-            if let Some(judged) = stale.and_then(|judged| hold_stale(world, &directory, judged)) {
-                let _ = if judged.ignores_flock() {
-                    directory.release(&name(), judged, "t")
+            let stale = seen(&directory).filter(|opened| is_stale(opened.content()));
+            if let Some(opened) = stale.and_then(|opened| hold_stale(world, &directory, opened)) {
+                let _ = if opened.ignores_flock() {
+                    directory.release(&name(), opened, "t")
                 } else {
-                    directory.try_release(&name(), judged)
+                    directory.try_release(&name(), opened)
                 };
             }
         }
         Role::Flocker => hold_all(world),
         Role::Stranger => {}
         Role::Cleaner => {
-            if let Some(judged) = seen(&world.directory).filter(|judged| is_stale(judged.content()))
+            if let Some(opened) = seen(&world.directory).filter(|opened| is_stale(opened.content()))
             {
-                let _ = world.directory.try_release(&name(), judged);
+                let _ = world.directory.try_release(&name(), opened);
             }
         }
         Role::Blind | Role::Shell => take_foreign(role, me, world),
@@ -249,11 +249,11 @@ fn take(role: Role, world: &World) -> Option<Published> {
         if let Some(published) = world.directory.publish(&name(), &claim(LIVE)).ok()? {
             return Some(published);
         }
-        let Some(judged) = seen(&world.directory) else { continue };
-        if role == Role::Waiter || !is_stale(judged.content()) {
+        let Some(opened) = seen(&world.directory) else { continue };
+        if role == Role::Waiter || !is_stale(opened.content()) {
             return None;
         }
-        match world.directory.replace(&name(), judged, &claim(LIVE)).ok()? {
+        match world.directory.replace(&name(), opened, &claim(LIVE)).ok()? {
             Attempt::Done(published) => return Some(published),
             Attempt::Changed => {}
             Attempt::Contended => return None,
@@ -267,12 +267,12 @@ fn take_gated(world: &World, directory: &Directory) -> Option<Published> {
         if let Some(published) = directory.publish(&name(), &claim(LIVE)).ok()? {
             return Some(published);
         }
-        let Some(judged) = seen(directory) else { continue };
-        if !is_stale(judged.content()) {
+        let Some(opened) = seen(directory) else { continue };
+        if !is_stale(opened.content()) {
             return None;
         }
         match directory
-            .replace(&name(), hold_stale(world, directory, judged)?, &claim(LIVE))
+            .replace(&name(), hold_stale(world, directory, opened)?, &claim(LIVE))
             .ok()?
         {
             Attempt::Done(published) => return Some(published),
@@ -289,9 +289,9 @@ fn let_go_gated(world: &World, directory: &Directory, published: Published) {
         return;
     }
     for _ in 0..3 {
-        let judged = seen(directory).filter(|judged| judged.identity() == own);
-        let Some(judged) = judged else { return };
-        if let Ok(Attempt::Done(())) = directory.release(&name(), judged, "t") {
+        let opened = seen(directory).filter(|opened| opened.identity() == own);
+        let Some(opened) = opened else { return };
+        if let Ok(Attempt::Done(())) = directory.release(&name(), opened, "t") {
             return;
         }
     }
@@ -388,8 +388,8 @@ fn is_takeable(world: &World) -> bool {
     let (claim, directory) = (claim(b"the next one"), gated(world));
     match seen(&world.directory) {
         None => matches!(directory.publish(&name(), &claim), Ok(Some(_))),
-        Some(judged) => hold_stale(world, &directory, judged).is_some_and(|judged| {
-            matches!(directory.replace(&name(), judged, &claim), Ok(Attempt::Done(_)))
+        Some(opened) => hold_stale(world, &directory, opened).is_some_and(|opened| {
+            matches!(directory.replace(&name(), opened, &claim), Ok(Attempt::Done(_)))
         }),
     }
 }

@@ -140,10 +140,10 @@ fn a_name_swapped_at_any_moment_is_read_as_one_or_the_other(
             reader.join().unwrap()
         });
         match found {
-            Found::File(judged) if judged.content() == b"old" => answers[0] += 1,
-            Found::File(judged) => {
+            Found::File(opened) if opened.content() == b"old" => answers[0] += 1,
+            Found::File(opened) => {
                 assert!(matches!(planted, Planted::File), "{planted:?} was read");
-                assert_eq!(judged.content(), b"new");
+                assert_eq!(opened.content(), b"new");
                 answers[1] += 1;
             }
             Found::Obstacle(seen) => {
@@ -177,16 +177,16 @@ fn a_stale_lock_that_is_taken_over_in_place_stays(
             flock(&stranger, FlockOperation::NonBlockingLockExclusive).unwrap();
         }
         let directory = Directory::open(scratch.path()).unwrap();
-        let mut judged = judge(&directory).unwrap().unwrap();
+        let mut opened = judge(&directory).unwrap().unwrap();
         let (look, is_private) = (Box::new(|| {}), Box::new(|_, _: &str, _: &str| false));
         let schedule = Schedule::new(2, script.clone(), Beyond::Same, look, is_private);
         let has_written = std::thread::scope(|scope| {
             let turn = schedule.turn(1);
             let remove = || match is_held {
-                true => directory.release(&name(), judged, "t").map(|_| ()),
+                true => directory.release(&name(), opened, "t").map(|_| ()),
                 false => {
                     let prefix = Some("t".as_ref());
-                    directory.try_release_each(&[name()], &mut judged, prefix).map(|_| ())
+                    directory.try_release_each(&[name()], &mut opened, prefix).map(|_| ())
                 }
             };
             scope.spawn(move || {

@@ -109,27 +109,27 @@ fn attempt(directory: &Directory, deed: Deed, old: Option<Published>) -> Result<
         let publication = directory.publish(&name(), &on_disk(NEW))?;
         return Ok(said(publication.is_some()));
     }
-    let Some(mut judged) = judge(directory)? else { return Ok(Said::NotDone) };
-    if judged.content() != OLD.as_bytes() {
+    let Some(mut opened) = judge(directory)? else { return Ok(Said::NotDone) };
+    if opened.content() != OLD.as_bytes() {
         return Ok(Said::NotDone);
     }
     Ok(said(match deed {
         Deed::Replace => {
-            matches!(directory.replace(&name(), judged, &on_disk(NEW))?, Attempt::Done(_))
+            matches!(directory.replace(&name(), opened, &on_disk(NEW))?, Attempt::Done(_))
         }
         Deed::ReplaceLinked => {
             let linked = directory.linked(&on_disk(NEW))?;
-            matches!(linked.replace(&name(), &mut judged)?, Attempt::Done(_))
+            matches!(linked.replace(&name(), &mut opened)?, Attempt::Done(_))
         }
         Deed::ReplaceAlone => {
             let mut linked = directory.linked(&on_disk(NEW))?;
-            matches!(linked.replace_alone(&name(), &mut judged)?, Attempt::Done(_))
+            matches!(linked.replace_alone(&name(), &mut opened)?, Attempt::Done(_))
         }
-        Deed::Release => directory.release(&name(), judged, "t")? == Attempt::Done(()),
-        Deed::TryRelease => directory.try_release(&name(), judged)? == Attempt::Done(()),
+        Deed::Release => directory.release(&name(), opened, "t")? == Attempt::Done(()),
+        Deed::TryRelease => directory.try_release(&name(), opened)? == Attempt::Done(()),
         Deed::Remove => {
-            let (mut judged, prefix) = (judged, Some("t".as_ref()));
-            let gone = directory.try_release_each(&[name()], &mut judged, prefix)?;
+            let (mut opened, prefix) = (opened, Some("t".as_ref()));
+            let gone = directory.try_release_each(&[name()], &mut opened, prefix)?;
             matches!(gone, Attempt::Done(_))
         }
         Deed::Publish | Deed::PublishLinked | Deed::PublishLast | Deed::Withdraw => {
@@ -330,8 +330,8 @@ fn assert_next_one_takes_it(directory: &Directory) {
     let claim = claim(b"the next one\n");
     let taken = match judge(directory).unwrap() {
         None => directory.publish(&name(), &claim).unwrap().is_some(),
-        Some(judged) => {
-            matches!(directory.replace(&name(), judged, &claim).unwrap(), Attempt::Done(_))
+        Some(opened) => {
+            matches!(directory.replace(&name(), opened, &claim).unwrap(), Attempt::Done(_))
         }
     };
     assert!(taken);
@@ -381,13 +381,13 @@ fn a_flock_that_asks_for_writing_gets_it(#[values(true, false)] same: bool) {
     let scratch = tempfile::tempdir().unwrap();
     let directory = Directory::open(scratch.path()).unwrap();
     directory.publish(&name(), &NewFile { mode: 0o644, ..claim(OLD.as_bytes()) }).unwrap();
-    let judged = judge(&directory).unwrap().unwrap();
+    let opened = judge(&directory).unwrap().unwrap();
     if !same {
         std::fs::remove_file(scratch.path().join("lock")).unwrap();
         directory.publish(&name(), &NewFile { mode: 0o644, ..claim(OLD.as_bytes()) }).unwrap();
     }
     let trace = under(Fault::Fail { at: 0, errno: Errno::BADF }, EVERYTHING, None, || {
-        directory.try_release(&name(), judged).unwrap()
+        directory.try_release(&name(), opened).unwrap()
     });
     assert_eq!(trace.calls[..2], ["flock", "openat"]);
     assert_eq!(trace.result, if same { Attempt::Done(()) } else { Attempt::Changed });

@@ -56,7 +56,7 @@ pub struct Backoff {
     asked: Instant,
     attempts: usize,
     /// When the last pause is over. Before the first attempt, when the request came.
-    decides_at: Instant,
+    exhausted_at: Instant,
     gate: AtTheGate,
     is_last: bool,
     /// An attempt of this UNLOCK has released a lock of the caller.
@@ -73,7 +73,7 @@ impl Backoff {
         Self {
             asked,
             attempts: 0,
-            decides_at: asked,
+            exhausted_at: asked,
             gate,
             is_last: false,
             has_released: false,
@@ -81,19 +81,19 @@ impl Backoff {
         }
     }
 
-    /// The same as if the last pause were over: the next attempt gives a final answer.
+    /// The same as if all pauses were over: the next attempt gives a final answer.
     #[must_use]
-    pub fn used_up(self, now: Instant) -> Self {
-        if self.decides() {
+    pub fn exhausted(self, now: Instant) -> Self {
+        if self.is_exhausted() {
             return self;
         }
-        Self { attempts: PAUSES.len(), decides_at: now, ..self }
+        Self { attempts: PAUSES.len(), exhausted_at: now, ..self }
     }
 
     /// The same, for the last attempt: it does not wait for the gate either.
     #[must_use]
     pub fn last(self, now: Instant) -> Self {
-        Self { is_last: true, ..self.used_up(now) }
+        Self { is_last: true, ..self.exhausted(now) }
     }
 
     /// When the request came.
@@ -102,17 +102,17 @@ impl Backoff {
         self.asked
     }
 
-    /// When the pauses are over. The attempt that decides needs a reading that began later: another process may have taken
-    /// the lock file meanwhile.
+    /// When the pauses are over. The next attempt needs a reading of the kernel's list that began later: another process may
+    /// have taken the lock file meanwhile.
     #[must_use]
-    pub(crate) fn decides_at(self) -> Instant {
-        self.decides_at
+    pub(crate) fn exhausted_at(self) -> Instant {
+        self.exhausted_at
     }
 
-    /// Whether the next attempt gives a final answer, even if another process holds a lock file by `flock(2)`. An
-    /// earlier one ends there, and the caller tries again a moment later.
+    /// Whether all pauses are over: the next attempt gives a final answer, even if another process holds a lock file by
+    /// `flock(2)`. An earlier one ends there, and the caller tries again a moment later.
     #[must_use]
-    pub fn decides(self) -> bool {
+    pub fn is_exhausted(self) -> bool {
         self.attempts >= PAUSES.len()
     }
 
@@ -146,7 +146,7 @@ impl Backoff {
         let pause = PAUSES.get(self.attempts).copied();
         self.attempts += 1;
         if let Some(pause) = pause {
-            self.decides_at = now.checked_add(pause).unwrap_or(now);
+            self.exhausted_at = now.checked_add(pause).unwrap_or(now);
         }
         pause.unwrap_or(SHORT)
     }
@@ -180,7 +180,7 @@ mod tests {
         let asked = Instant::now();
         let (mut backoff, mut now) = (Backoff::since(asked), asked);
         let mut pauses = Vec::new();
-        while !backoff.decides() {
+        while !backoff.is_exhausted() {
             assert_eq!(backoff.pause(Cause::Reading, now), SHORT);
             pauses.push(backoff.pause(Cause::Breaking, now));
             now += pauses[pauses.len() - 1];
@@ -189,11 +189,11 @@ mod tests {
         assert_eq!(pauses, PAUSES);
         let later = now + Duration::from_secs(1);
         assert_eq!(backoff.pause(Cause::Breaking, later), SHORT);
-        for decided in [backoff, backoff.used_up(later)] {
-            assert_eq!((decided.asked(), decided.decides_at()), (asked, now));
+        for decided in [backoff, backoff.exhausted(later)] {
+            assert_eq!((decided.asked(), decided.exhausted_at()), (asked, now));
         }
-        let used_up = Backoff::since(asked).used_up(later);
-        assert!(used_up.decides() && used_up.decides_at() == later);
+        let exhausted = Backoff::since(asked).exhausted(later);
+        assert!(exhausted.is_exhausted() && exhausted.exhausted_at() == later);
         assert!((20..50).contains(&pauses.iter().sum::<Duration>().as_millis()));
     }
 
@@ -204,8 +204,8 @@ mod tests {
         let (name, claim) = (Name::new("LCK..x").unwrap(), NewFile::new(b"1\n", "x"));
         assert!(open().publish(&name, &claim).unwrap().is_some());
         let gated = || open().gated(open().into_gate());
-        let Found::File(mut judged) = open().read(&name, 64).unwrap() else { panic!("gone") };
-        let entered = gated().enter(&name, &mut judged).unwrap();
+        let Found::File(mut opened) = open().read(&name, 64).unwrap() else { panic!("gone") };
+        let entered = gated().enter(&name, &mut opened).unwrap();
         assert!(matches!(entered, pidlockfile::Entry::Inside(_)));
         gated().occupant().unwrap()
     }
@@ -228,7 +228,7 @@ mod tests {
         for _ in 0..12 {
             backoff.pause(Cause::Gate(occupant), now);
         }
-        assert!(!backoff.decides() && backoff.is_at_the_gate());
+        assert!(!backoff.is_exhausted() && backoff.is_at_the_gate());
         backoff.pause(Cause::Breaking, now);
         assert!(!backoff.is_at_the_gate());
     }

@@ -13,7 +13,7 @@
 use std::collections::BTreeMap;
 
 use pidlockfile::process::{Machine, ProcessIdentity, Start};
-use pidlockfile::{Identity, Judged, Name, Pid, Published};
+use pidlockfile::{Identity, Name, OpenFile, Pid, Published};
 
 /// The files that are kept: one for each lock, whichever names it has.
 #[derive(Debug, Default)]
@@ -102,16 +102,16 @@ impl FlockGuards {
     pub(super) fn adopt(
         &mut self,
         name: &Name,
-        judged: &Judged,
+        opened: &OpenFile,
         who: &ProcessIdentity,
         (mode, form): (u32, &[u8]),
         most: impl FnOnce(&Name) -> usize,
     ) {
-        let ours = judged.status().owner == rustix::process::geteuid().as_raw()
-            && judged.status().mode & 0o777 == mode
-            && judged.content() == form;
-        let (identity, modified) = (judged.identity(), judged.modified());
-        if let Some(file) = ours.then(|| judged.try_clone().ok()).flatten() {
+        let ours = opened.status().owner == rustix::process::geteuid().as_raw()
+            && opened.status().mode & 0o777 == mode
+            && opened.content() == form;
+        let (identity, modified) = (opened.identity(), opened.modified());
+        if let Some(file) = ours.then(|| opened.try_clone().ok()).flatten() {
             let names = std::slice::from_ref(name);
             self.keep(names, who, Published { file, identity, modified }, most(name));
         }

@@ -368,10 +368,10 @@ impl HolderRecords {
         }
     }
 
-    /// Forgets a lock whose file has none of its names any more. The caller must have that file open: its number is no
-    /// other file's as long as it is. Returns whether the record was removed. One without its lock file is never
-    /// believed, so a failure does no harm.
-    pub(crate) fn forget(&self, record: &HolderRecord) -> bool {
+    /// Removes the record of a lock whose file has none of its names any more. The caller must have that file open: its
+    /// number is no other file's as long as it is. Returns whether the record was removed. One without its lock file is
+    /// never believed, so a failure does no harm.
+    pub(crate) fn remove(&self, record: &HolderRecord) -> bool {
         self.unlink(&record.entry).is_ok()
     }
 
@@ -382,12 +382,12 @@ impl HolderRecords {
 
     /// The same by one of the lock's names, if there is such a record and none of its names leads to the file: it may have
     /// further names, of another port whose link has come to this device.
-    pub(crate) fn forget_if_nameless(&self, own: &Place, name: &Name, lock: WrittenFile) {
+    pub(crate) fn remove_if_nameless(&self, own: &Place, name: &Name, lock: WrittenFile) {
         let record = self.record_named(own.directory.identity(), name, lock).ok().flatten();
         let leads =
             |record: &HolderRecord| record.names.iter().any(|name| own.may_lead_to(name, lock));
         if let Some(record) = record.filter(|it| !leads(it)) {
-            self.forget(&record);
+            self.remove(&record);
         }
     }
 
@@ -464,7 +464,7 @@ impl HolderRecords {
     }
 
     /// Removes such a link if there is still no record to it. Returns whether it is gone.
-    pub(crate) fn forget_orphan(&self, from: &Name) -> bool {
+    pub(crate) fn remove_orphan(&self, from: &Name) -> bool {
         self.receiver_of(from).is_some_and(|record| record.is_none()) && self.unlink(from).is_ok()
     }
 
@@ -736,7 +736,7 @@ mod tests {
         assert!(!of(own, "LCK..b", (other.identity(), at)));
         assert!(!of(own, "LCK..c", (file.identity(), at)));
         assert!(!of(LOCKS, "LCK..b", (file.identity(), at)));
-        assert!(ground.state.forget(&record));
+        assert!(ground.state.remove(&record));
         assert_eq!((ground.fate(&file), ground.records()), (None, vec![]));
     }
 
@@ -781,7 +781,7 @@ mod tests {
         let mut file = ground.draft();
         assert_eq!(ground.remember(&claimant(Pid::this()), &mut file), Ok(true));
         let mut record = ground.record(&file).unwrap();
-        ground.state.forget(&record);
+        ground.state.remove(&record);
         record.draft = None;
         let name = ground.names[0].as_str();
         let Identity { device, inode } = file.identity();
@@ -789,7 +789,7 @@ mod tests {
         symlink(record.to_text().unwrap(), ground.path("state").join(&entry)).unwrap();
         record.entry = Name::new(entry).unwrap();
         assert_eq!(ground.record(&file).as_ref(), Some(&record));
-        assert!(ground.state.forget(&record));
+        assert!(ground.state.remove(&record));
         assert_eq!(ground.records(), [""; 0]);
     }
 

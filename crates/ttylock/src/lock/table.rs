@@ -1,7 +1,7 @@
 //! The locks of a machine: what callers ask for. The functions are in `table/`. `take`, `release`, `pass`, `survey` and
 //! `daemon` have one kind of request each. All of them use the same steps: `resolve` finds the names of a device's lock
 //! files, `hold` reads a lock file, enters the gate and holds the file, `classify` says whether it is stale, and
-//! `handover` settles a PASS that was not finished. `state` has what all requests share.
+//! `recovery` completes or undoes a PASS that was not finished. `state` has what all requests share.
 //!
 //! Nothing here knows the protocol. The table never takes or releases a lock on its own account: a lock
 //! belongs to the process that asked for it, until that process releases it or ends.
@@ -25,10 +25,10 @@ use crate::lock::out_of_sight::out_of_sight;
 
 mod classify;
 mod daemon;
-mod handover;
 mod hold;
 mod pass;
 mod passing;
+mod recovery;
 mod release;
 mod resolve;
 mod state;
@@ -308,14 +308,14 @@ impl Table {
 
     /// Removes what killed processes have left while they wrote a lock. For the end of a session: a daemon does this when
     /// it starts.
-    pub fn sweep(&mut self) {
+    pub fn sweep_drafts(&mut self) {
         if self.state.opened().is_none() {
             return;
         }
         let Ok(open) = self.state.open() else { return };
         // Any user may fill it.
         if open.own.may_hold_beginning(TEMPORARY) && !open.own.is_crowded() {
-            daemon::sweep(&mut self.state, &open.own);
+            daemon::sweep_drafts(&mut self.state, &open.own);
         }
     }
 
@@ -354,8 +354,8 @@ impl Table {
     }
 
     /// Removes the records of locks of this lock directory that are gone, where we may. Returns how many were removed.
-    pub fn forget_missing(&mut self) -> usize {
-        daemon::forget_missing(&mut self.state)
+    pub fn clean_records(&mut self) -> usize {
+        daemon::clean_records(&mut self.state)
     }
 
     /// The processes with locks whose ends matter.

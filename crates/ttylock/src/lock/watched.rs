@@ -71,8 +71,8 @@ impl Attempts {
         };
         self.next = now.checked_add(rest).unwrap_or(now);
         // After the rest, another process may hold the file: the old reading of the kernel's list says nothing.
-        if again == Again::Later && self.backoff.decides() {
-            self.backoff = Backoff::since(self.next).used_up(self.next);
+        if again == Again::Later && self.backoff.is_exhausted() {
+            self.backoff = Backoff::since(self.next).exhausted(self.next);
         }
     }
 }
@@ -241,9 +241,9 @@ mod tests {
         for _ in 0..18 {
             watched.remove_each(&who(5), now, |_, backoff| {
                 let again = if is_read { Again::Later } else { Again::Soon };
-                is_read = backoff.decides() && !is_read;
+                is_read = backoff.is_exhausted() && !is_read;
                 if is_read && rests.len() > 6 {
-                    assert_eq!(backoff.decides_at(), now);
+                    assert_eq!(backoff.exhausted_at(), now);
                 }
                 Some(again)
             });

@@ -5,10 +5,10 @@ use std::fmt::{self, Display};
 use std::time::{Duration, SystemTime};
 
 use pidlockfile::process::{self, Fate, ProcessIdentity, lives};
-use pidlockfile::{Age, Attempt, Entry, Found, Judged, Name, Pid};
+use pidlockfile::{Age, Attempt, Entry, Found, Name, OpenFile, Pid};
 
-use super::handover;
 use super::hold::{Busy, Lock, pid_in};
+use super::recovery;
 use super::state::{State, TEMPORARY};
 use crate::lock::Weight;
 use crate::lock::directories::{LockFile, Place};
@@ -21,10 +21,6 @@ const WRITER_GRACE: Duration = Duration::from_secs(30);
 /// All users without a number in our user namespace have this one, so it does not tell their files apart. Source:
 /// `DEFAULT_OVERFLOWUID` in the kernel's include/linux/highuid.h.
 const UNMAPPED_UID: u32 = 65_534;
-
-/// What a lock file means for a caller. The error says why it keeps the caller out. Otherwise the file is the caller's
-/// to remove, and `Stale` says why. `None` if there is no file.
-pub(super) type Classification = Result<Option<(Lock, Stale)>, Busy>;
 
 /// In which way the names of a lock are removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,8 +55,11 @@ pub(super) enum Stale {
 
 impl State {
     /// Reads a lock file and classifies it for a caller that would break it. A stale one is held and classified once
-    /// more, while no other process may break it.
-    pub(super) fn examine(&mut self, file: LockFile<'_>) -> Classification {
+    /// more, while no other process may break it: then it is the caller's to remove. `None` if there is no file.
+    ///
+    /// # Errors
+    /// Why the file keeps the caller out.
+    pub(super) fn examine(&mut self, file: LockFile<'_>) -> Result<Option<(Lock, Stale)>, Busy> {
         self.examine_found(file, file.read())
     }
 
@@ -69,18 +68,22 @@ impl State {
         &mut self,
         file: LockFile<'_>,
         found: Result<Found, pidlockfile::Error>,
-    ) -> Classification {
+    ) -> Result<Option<(Lock, Stale)>, Busy> {
         let Some(lock) = self.read_on(file, found)? else { return Ok(None) };
         self.examine_lock(file, lock)
     }
 
     /// The same of a lock that was read.
-    pub(super) fn examine_lock(&mut self, file: LockFile<'_>, lock: Lock) -> Classification {
-        let Some(lock) = handover::settled(self, file, lock)? else { return Ok(None) };
+    pub(super) fn examine_lock(
+        &mut self,
+        file: LockFile<'_>,
+        lock: Lock,
+    ) -> Result<Option<(Lock, Stale)>, Busy> {
+        let Some(lock) = recovery::recovered(self, file, lock)? else { return Ok(None) };
         let (mut lock, _) = self.classify(lock)?;
         // Our own `flock(2)` must not count as that of another process.
-        self.guards.let_go(lock.judged.identity());
-        self.hold(file, &mut lock.judged, self.backoff.decides())?;
+        self.guards.let_go(lock.opened.identity());
+        self.hold(file, &mut lock.opened, self.backoff.is_exhausted())?;
         self.classify(lock).map(Some)
     }
 
@@ -91,13 +94,13 @@ impl State {
     pub(super) fn classify(&mut self, lock: Lock) -> Result<(Lock, Stale), Busy> {
         let who = self.holder_of(&lock);
         let holder = who.map(|who| (self.machine.fate(&who), who));
-        let age = Age::of([lock.judged.modified()], SystemTime::now());
+        let age = Age::of([lock.opened.modified()], SystemTime::now());
         classify(holder, age).map(|stale| (lock, stale))
     }
 
     /// Removes a stale lock whose place we do not take. A lock that may not be removed counts as removed.
     pub(super) fn remove(&mut self, file: LockFile<'_>, lock: Lock, stale: Stale) -> Attempt {
-        match self.take_away(file, lock) {
+        match self.remove_name(file, lock) {
             Ok(Attempt::Done(())) => {
                 self.say(Weight::Notice, format!("removed {file}: {stale}"));
                 Attempt::Done(())
@@ -110,57 +113,57 @@ impl State {
         }
     }
 
-    /// As [`State::take_each_away`], of one name.
-    pub(super) fn take_away(
+    /// As [`State::remove_names`], of one name.
+    pub(super) fn remove_name(
         &mut self,
         file: LockFile<'_>,
         lock: Lock,
     ) -> Result<Attempt, pidlockfile::Error> {
         let name = std::slice::from_ref(file.name);
-        Ok(self.take_each_away(file, name, lock, Removal::OfStale)?.map(|_| ()))
+        Ok(self.remove_names(file, name, lock, Removal::OfStale)?.map(|_| ()))
     }
 
     /// Removes these names of a file that is ours to remove, in this order. By force, also if another process holds it
     /// by `flock(2)`: each name then goes by itself, and those behind one that cannot be removed stay. Never past a
     /// process in the gate: if that one is stopped before its last step, it removes whichever lock has the name when it
     /// goes on. The record goes after the last name.
-    pub(super) fn take_each_away(
+    pub(super) fn remove_names(
         &mut self,
         file: LockFile<'_>,
         names: &[Name],
         lock: Lock,
         removal: Removal,
     ) -> Result<Attempt<Vec<Name>>, pidlockfile::Error> {
-        let Lock { mut judged, record } = lock;
-        let Ok(Entry::Inside(_) | Entry::NoGate) = self.enter(file, &mut judged) else {
+        let Lock { mut opened, record } = lock;
+        let Ok(Entry::Inside(_) | Entry::NoGate) = self.enter(file, &mut opened) else {
             return Ok(Attempt::Contended);
         };
-        let removed = match removal == Removal::ByForce || judged.ignores_flock() {
-            true => force_away(file.place, names, &judged),
+        let removed = match removal == Removal::ByForce || opened.ignores_flock() {
+            true => remove_by_force(file.place, names, &opened),
             false => {
                 let prefix = (removal == Removal::OfStale).then_some(OsStr::new(TEMPORARY));
-                file.place.directory.try_release_each(names, &mut judged, prefix)
+                file.place.directory.try_release_each(names, &mut opened, prefix)
             }
         };
         if let Ok(Attempt::Done(gone)) = &removed {
-            self.forget_if_nameless(&judged, record.as_ref(), gone);
+            self.remove_record_of_nameless(&opened, record.as_ref(), gone);
         }
         removed
     }
 
-    /// Forgets the lock of a file that has lost names, the last of them these, if it has no other one. While it is open, no
+    /// Removes the record of a file that has lost names, the last of them these, if it has no other one. While it is open, no
     /// other file has its number. The record of a file with a name that we do not know is swept later.
-    pub(super) fn forget_if_nameless(
+    pub(super) fn remove_record_of_nameless(
         &self,
-        judged: &Judged,
+        opened: &OpenFile,
         record: Option<&HolderRecord>,
         gone: &[Name],
     ) {
         let is_over = |record: &&HolderRecord| {
-            record.names.iter().all(|name| gone.contains(name)) || !judged.has_a_name()
+            record.names.iter().all(|name| gone.contains(name)) || !opened.has_a_name()
         };
         if let Some(record) = record.filter(is_over) {
-            self.records.forget(record);
+            self.records.remove(record);
         }
     }
 }
@@ -177,18 +180,18 @@ fn classify(holder: Option<(Fate, ProcessIdentity)>, age: Age) -> Result<Stale, 
 }
 
 /// Removes these names of a file by force, in this order, up to one that cannot be removed. Tells which went.
-fn force_away(
+fn remove_by_force(
     place: &Place,
     names: &[Name],
-    judged: &Judged,
+    opened: &OpenFile,
 ) -> Result<Attempt<Vec<Name>>, pidlockfile::Error> {
     let mut gone = Vec::new();
     for name in names {
         let Ok(Found::File(mut again)) = place.file(name).read() else { continue };
-        if again.identity() != judged.identity() || again.modified() != judged.modified() {
+        if again.identity() != opened.identity() || again.modified() != opened.modified() {
             continue;
         }
-        judged.passage().into_iter().for_each(|passage| again.enter_by(passage.clone()));
+        opened.passage().into_iter().for_each(|passage| again.enter_by(passage.clone()));
         again.ignore_flock();
         match place.directory.release(name, again, TEMPORARY) {
             Ok(Attempt::Done(())) => gone.push(name.clone()),
@@ -214,8 +217,8 @@ pub(super) fn counts_as_lock(
     }
     match found {
         Ok(Found::Nothing) => Ok(()),
-        Ok(Found::File(judged)) => {
-            let (pid, owner) = (pid_in(judged), judged.owner());
+        Ok(Found::File(opened)) => {
+            let (pid, owner) = (pid_in(opened), opened.owner());
             let is_over = pid.is_some_and(|pid| !lives(pid));
             // With `hidepid`, the user of a living process may be unknown.
             let is_owners = |pid| process::users(pid).is_none_or(|users| users.belong_to(owner));

@@ -9,8 +9,8 @@ use pidlockfile::process::ProcessIdentity;
 use pidlockfile::{Attempt, Entry, Found, Name};
 
 use super::classify::Stale;
-use super::handover;
 use super::hold::{Busy, Lock, pid_in};
+use super::recovery;
 use super::state::{LOCK_MODE, State, TEMPORARY};
 use crate::device::DeviceName;
 use crate::device::node::{ResolvedDevice, follow};
@@ -44,7 +44,7 @@ pub(super) fn start(state: &mut State, limit: usize) -> Result<(), Stop> {
     if let Some(directory) = state.records.directory() {
         let _ = directory.sweep("gate", SystemTime::now());
     }
-    sweep(state, own);
+    sweep_drafts(state, own);
     sweep_records(state, own);
     match Flocks::read_by_a_thread() {
         Ok(flocks) => state.flocks = flocks,
@@ -57,9 +57,9 @@ pub(super) fn start(state: &mut State, limit: usize) -> Result<(), Stop> {
     Ok(())
 }
 
-/// Removes drafts of processes that were killed while they wrote a lock. A PASS needs its own until it is settled.
-pub(super) fn sweep(state: &mut State, own: &Place) {
-    if !handover::settle_all(state, own) {
+/// Removes drafts of processes that were killed while they wrote a lock. A PASS needs its own until it is recovered.
+pub(super) fn sweep_drafts(state: &mut State, own: &Place) {
+    if !recovery::recover_all(state, own) {
         return;
     }
     let Ok(_inside @ (Entry::Inside(_) | Entry::NoGate)) = own.directory.try_enter() else {
@@ -70,10 +70,10 @@ pub(super) fn sweep(state: &mut State, own: &Place) {
     }
 }
 
-/// See [`super::Table::forget_missing`].
-pub(super) fn forget_missing(state: &mut State) -> usize {
+/// See [`super::Table::clean_records`].
+pub(super) fn clean_records(state: &mut State) -> usize {
     let Ok(open) = state.open() else { return 0 };
-    handover::settle_all(state, &open.own);
+    recovery::recover_all(state, &open.own);
     sweep_records(state, &open.own)
 }
 
@@ -86,7 +86,7 @@ pub(super) fn sweep_records(state: &State, own: &Place) -> usize {
             return 0;
         };
         let over = records.iter().filter(|record| state.records.is_over(own, record));
-        over.filter(|record| state.records.forget(record)).count()
+        over.filter(|record| state.records.remove(record)).count()
     });
     some_at_once.sum()
 }
@@ -126,7 +126,7 @@ fn watch(state: &mut State, file: LockFile<'_>, who: &ProcessIdentity) -> Option
     let lock = state.read(file).ok()??;
     // The user of a lock by our own record, or else the owner of the file, whichever process it names.
     let noted = lock.record.as_ref().and_then(|it| it.uid);
-    state.watched.add(file.name, who, noted.or(Some(lock.judged.owner())));
+    state.watched.add(file.name, who, noted.or(Some(lock.opened.owner())));
     Some(lock)
 }
 
@@ -136,7 +136,7 @@ fn keep_of_earlier(state: &mut State, file: LockFile<'_>, lock: &Lock, who: &Pro
     let Layout { dialect, dev_dir, .. } = &state.layout;
     let form = dialect.content.write(who.pid);
     let most = |name: &Name| most_kept(device_of_file(dialect, dev_dir, name).as_ref());
-    state.guards.adopt(file.name, &lock.judged, who, (LOCK_MODE, &form), most);
+    state.guards.adopt(file.name, &lock.opened, who, (LOCK_MODE, &form), most);
 }
 
 /// A new lock file of this device is kept open only while fewer files than this are.
@@ -206,17 +206,17 @@ fn try_remove_stale(
     seen: &Holder,
 ) -> Result<Result<(), Busy>, String> {
     let found = file.read().map_err(|error| error.to_string())?;
-    let Found::File(judged) = found else { return Ok(Ok(())) };
+    let Found::File(opened) = found else { return Ok(Ok(())) };
     // If it differs, this is no longer the file that was judged stale.
-    if pid_in(&judged) != seen.pid || Some(judged.modified()) != seen.since {
+    if pid_in(&opened) != seen.pid || Some(opened.modified()) != seen.since {
         return Ok(Ok(()));
     }
-    let lock = match state.examine_found(file, Ok(Found::File(judged))) {
+    let lock = match state.examine_found(file, Ok(Found::File(opened))) {
         Ok(Some((lock, _))) => lock,
         other => return Ok(other.map(|_| ())),
     };
-    let status = lock.judged.status();
-    match state.take_away(file, lock).map_err(|error| error.to_string())? {
+    let status = lock.opened.status();
+    match state.remove_name(file, lock).map_err(|error| error.to_string())? {
         Attempt::Done(()) | Attempt::Changed => Ok(Ok(())),
         Attempt::Contended => Ok(Err(state.contended(file.place, Some(status)))),
     }

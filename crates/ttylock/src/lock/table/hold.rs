@@ -5,7 +5,7 @@ use std::fmt::{self, Display};
 use std::time::Instant;
 
 use pidlockfile::process::{self, Fate, ProcessIdentity, Start, lives};
-use pidlockfile::{Attempt, Entry, Found, Judged, Obstacle, Occupant, Pid, Status};
+use pidlockfile::{Attempt, Entry, Found, Obstacle, Occupant, OpenFile, Pid, Status};
 
 use super::state::{ATTEMPTS, State};
 use crate::dialects::content::Content;
@@ -21,7 +21,7 @@ use crate::sys::is_record_locked;
 /// A lock file as it was read, and its record.
 #[derive(Debug)]
 pub(super) struct Lock {
-    pub(super) judged: Judged,
+    pub(super) opened: OpenFile,
     pub(super) record: Option<HolderRecord>,
 }
 
@@ -59,10 +59,10 @@ impl State {
         mut found: Result<Found, pidlockfile::Error>,
     ) -> Result<Option<Lock>, Busy> {
         for _ in 0..ATTEMPTS {
-            let judged = match found {
+            let opened = match found {
                 Ok(Found::Nothing) => return Ok(None),
                 Ok(Found::Obstacle(obstacle)) => return Err(Busy::Obstacle(obstacle)),
-                Ok(Found::File(judged)) => judged,
+                Ok(Found::File(opened)) => opened,
                 Err(error) => {
                     let text = format!("busy: in {}: {error}", file.place.path.display());
                     self.say(Weight::Warning, text);
@@ -71,11 +71,11 @@ impl State {
             };
             #[cfg(test)]
             meanwhile::comes(Before::Record);
-            let record = self.record_of(file, &judged)?;
+            let record = self.record_of(file, &opened)?;
             if record.is_some()
-                || file.place.may_lead_to(file.name, WrittenFile::of(&judged.status()))
+                || file.place.may_lead_to(file.name, WrittenFile::of(&opened.status()))
             {
-                return Ok(Some(Lock { judged, record }));
+                return Ok(Some(Lock { opened, record }));
             }
             found = file.read();
         }
@@ -89,10 +89,10 @@ impl State {
     fn record_of(
         &mut self,
         file: LockFile<'_>,
-        judged: &Judged,
+        opened: &OpenFile,
     ) -> Result<Option<HolderRecord>, Busy> {
-        let Ok(content) = Content::parse(judged.content()) else { return Ok(None) };
-        let written = (judged.identity(), judged.modified());
+        let Ok(content) = Content::parse(opened.content()) else { return Ok(None) };
+        let written = (opened.identity(), opened.modified());
         let record = self.records.of_file(file.place.directory.identity(), file.name, written);
         match record {
             Ok(record) => Ok(record.filter(|it| content.pids().any(|pid| pid == it.holder.pid))),
@@ -108,10 +108,10 @@ impl State {
 
     /// The process that a lock file names: the recorded one, or else the one that has the number.
     pub(super) fn holder_of(&mut self, lock: &Lock) -> Option<ProcessIdentity> {
-        let Lock { judged, record } = lock;
+        let Lock { opened, record } = lock;
         let recorded = record.as_ref().map(|record| record.holder.clone());
         // For a bare number, all that is known now, because a later process with this number is another one.
-        recorded.or_else(|| pid_in(judged).map(|pid| self.machine.identify(pid)))
+        recorded.or_else(|| pid_in(opened).map(|pid| self.machine.identify(pid)))
     }
 
     /// Whether the holder of a lock file is known: by its record, or because no lock is ever recorded here.
@@ -139,12 +139,16 @@ impl State {
     ///
     /// # Errors
     /// [`Busy::Failed`].
-    pub(super) fn enter(&mut self, file: LockFile<'_>, judged: &mut Judged) -> Result<Entry, Busy> {
+    pub(super) fn enter(
+        &mut self,
+        file: LockFile<'_>,
+        opened: &mut OpenFile,
+    ) -> Result<Entry, Busy> {
         if let Some(passage) = &self.passage {
-            judged.enter_by(passage.clone());
+            opened.enter_by(passage.clone());
         }
-        let entered = file.place.directory.enter(file.name, judged);
-        self.has_entered(judged);
+        let entered = file.place.directory.enter(file.name, opened);
+        self.has_entered(opened);
         entered.map_err(|error| self.shut(file, &error))
     }
 
@@ -155,9 +159,9 @@ impl State {
     pub(super) fn must_enter(
         &mut self,
         file: LockFile<'_>,
-        judged: &mut Judged,
+        opened: &mut OpenFile,
     ) -> Result<(), Busy> {
-        match self.enter(file, judged)? {
+        match self.enter(file, opened)? {
             Entry::Inside(_) | Entry::NoGate => Ok(()),
             Entry::Occupied(occupant) => Err(self.kept_outside(file, occupant)),
         }
@@ -205,42 +209,42 @@ impl State {
     }
 
     /// Holds a file so that no other process breaks or removes it. If another process has `flock(2)` on it, that one
-    /// may be about to break it, without our gate. Then the caller comes back. Only an attempt that `decides` asks the
-    /// kernel's list whether that `flock(2)` counts.
+    /// may be about to break it, without our gate. Then the caller comes back. Only an attempt that `reads_list`, the
+    /// kernel's list of locks, finds out whether that `flock(2)` counts.
     ///
     /// # Errors
     /// Why the file cannot be held.
     pub(super) fn hold(
         &mut self,
         file: LockFile<'_>,
-        judged: &mut Judged,
-        decides: bool,
+        opened: &mut OpenFile,
+        reads_list: bool,
     ) -> Result<(), Busy> {
         #[cfg(test)]
         meanwhile::comes(Before::Hold);
         // An error of the gate is no error of the file.
-        self.must_enter(file, judged)?;
+        self.must_enter(file, opened)?;
         let mut besides = None;
-        match file.place.directory.hold(file.name, judged) {
+        match file.place.directory.hold(file.name, opened) {
             // Breaking it will show that it has changed, or why it cannot be held.
             Ok(Attempt::Changed) | Err(_) => return Ok(()),
             // A lock by `fcntl(2)` counts as a `flock(2)` does, and does not conflict with ours.
-            Ok(Attempt::Done(())) if !is_record_locked(&*judged) => return Ok(()),
-            Ok(Attempt::Done(())) if decides => besides = Some(Pid::this()),
-            Ok(Attempt::Contended) if decides => {}
+            Ok(Attempt::Done(())) if !is_record_locked(&*opened) => return Ok(()),
+            Ok(Attempt::Done(())) if reads_list => besides = Some(Pid::this()),
+            Ok(Attempt::Contended) if reads_list => {}
             Ok(Attempt::Done(()) | Attempt::Contended) => {
                 return Err(Busy::NotYet(Cause::Breaking));
             }
         }
         // Others must not wait while the kernel's list is being read.
-        judged.leave_gate();
+        opened.leave_gate();
         self.passage = None;
         #[cfg(test)]
         meanwhile::comes(Before::List);
-        let flocker = self.flocker(file.place, judged.status(), besides).map_err(Busy::NotYet)?;
-        self.must_enter(file, judged)?;
+        let flocker = self.flocker(file.place, opened.status(), besides).map_err(Busy::NotYet)?;
+        self.must_enter(file, opened)?;
         match flocker {
-            Flocker::Ignored(by) if judged.ignore_flock() => {
+            Flocker::Ignored(by) if opened.ignore_flock() => {
                 self.say(Weight::Notice, format!("ignored the lock of {by} on {file}"));
                 Ok(())
             }
@@ -261,7 +265,7 @@ impl State {
         seen: Status,
         besides: Option<Pid>,
     ) -> Result<Flocker, Cause> {
-        let Ok(sight) = self.flocks.on_file(seen.identity, self.backoff.decides_at()) else {
+        let Ok(sight) = self.flocks.on_file(seen.identity, self.backoff.exhausted_at()) else {
             return Ok(Flocker::Counts(FlockHolder::Unseen));
         };
         let mut sight = sight.ok_or(Cause::Reading)?;
@@ -284,10 +288,10 @@ impl State {
         }
     }
 
-    /// Another process is making, breaking or removing the lock of this file. For a caller that decides, it is busy, and
-    /// the answer names that process; every other caller comes back.
+    /// Another process is making, breaking or removing the lock of this file. If the pauses are over, it is busy, and the
+    /// answer names that process; otherwise the caller comes back.
     pub(super) fn contended(&mut self, place: &Place, seen: Option<Status>) -> Busy {
-        if !self.backoff.decides() {
+        if !self.backoff.is_exhausted() {
             return Busy::NotYet(Cause::Breaking);
         }
         let flocker = seen.map(|seen| self.flocker(place, seen, None)).transpose();
@@ -319,8 +323,8 @@ impl State {
 }
 
 /// The process that a lock file names. If its content can be read as two numbers, that of a living process counts.
-pub(super) fn pid_in(judged: &Judged) -> Option<Pid> {
-    Content::parse(judged.content()).ok().map(|content| content.holder(lives))
+pub(super) fn pid_in(opened: &OpenFile) -> Option<Pid> {
+    Content::parse(opened.content()).ok().map(|content| content.holder(lives))
 }
 
 impl Display for Busy {

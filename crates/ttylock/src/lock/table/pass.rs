@@ -5,10 +5,10 @@ use pidlockfile::process::{self, Fate, lives};
 use pidlockfile::{Attempt, Entry, Linked, Name, Pid, words_of};
 
 use super::daemon::most_kept;
-use super::handover::Handover;
 use super::hold::{Busy, Lock};
+use super::recovery::Handover;
 use super::state::{State, Taken, claim};
-use super::{handover, resolve, take};
+use super::{recovery, resolve, take};
 use crate::device::node::{Node, ResolvedDevice};
 use crate::lock::directories::{LockFile, Place, WrittenFile};
 use crate::lock::flock::FlockHolder;
@@ -71,8 +71,8 @@ fn pass_written(
     let mut given = held(state, own, (device, names), pass)?;
     for Given { names, lock } in &mut given {
         let Some(file) = names.first().map(|name| own.file(name)) else { continue };
-        if let Some(kept) = state.guards.lend(lock.judged.identity()) {
-            lock.judged.hold_by(kept);
+        if let Some(kept) = state.guards.lend(lock.opened.identity()) {
+            lock.opened.hold_by(kept);
         }
         hold(state, file, lock, *from).map_err(|busy| state.busy(file, busy))?;
     }
@@ -107,7 +107,7 @@ fn held(
     let mut held: Vec<Given> = Vec::new();
     for name in names {
         let file = own.file(name);
-        let lock = match handover::read_settled(state, file) {
+        let lock = match recovery::read_recovered(state, file) {
             Ok(None) => continue,
             Ok(Some(lock)) => refuse_foreign(state, file, lock, pass)?,
             Err(busy @ (Busy::NotYet(_) | Busy::Failed)) => return Err(state.busy(file, busy)),
@@ -117,7 +117,7 @@ fn held(
         if record.is_some_and(|it| state.is_of_another_port(own, it, device)) {
             continue;
         }
-        let is_it = |it: &&mut Given| it.lock.judged.identity() == lock.judged.identity();
+        let is_it = |it: &&mut Given| it.lock.opened.identity() == lock.opened.identity();
         match held.iter_mut().find(is_it) {
             Some(given) => given.names.push(name.clone()),
             None => held.push(Given { names: vec![name.clone()], lock }),
@@ -158,7 +158,7 @@ fn pass_each(
     mut linked: Linked<'_>,
 ) -> Result<Taken, Stop> {
     let record = take::remember(state, receiver, all, Origin::Passed, &mut linked)?;
-    let givers = given.iter().map(|it| WrittenFile::of(&it.lock.judged.status())).collect();
+    let givers = given.iter().map(|it| WrittenFile::of(&it.lock.opened.status())).collect();
     let handover = Handover {
         receiver: WrittenFile::written_at(linked.identity(), linked.modified()),
         givers,
@@ -167,7 +167,7 @@ fn pass_each(
     };
     if let Some(record) = &record {
         if let Err(errno) = state.records.begin_pass(record, &handover.givers) {
-            state.records.forget(record);
+            state.records.remove(record);
             let why = words_of(&errno.into());
             let text = format!("{} cannot be passed: {why}", own.path.display());
             state.say(Weight::Warning, text);
@@ -194,11 +194,11 @@ fn pass_each(
     names.extend(further.filter(|name| linked.publish(name) == Ok(true)).cloned());
     #[cfg(test)]
     meanwhile::comes(Before::End);
-    if let Err(why) = handover::finish(state, own, &handover, true) {
+    if let Err(why) = recovery::finish(state, own, &handover, true) {
         state.say(Weight::Notice, format!("left a part of a PASS behind: {why}"));
     }
     for Given { names, lock } in &given {
-        state.guards.forget(lock.judged.identity(), names);
+        state.guards.forget(lock.opened.identity(), names);
     }
     let mut passed = Taken { names, published: linked.finish(), record };
     if let Some(lost) = take::lost_name(own, &passed).cloned() {
@@ -206,7 +206,7 @@ fn pass_each(
         let file = WrittenFile::published(&passed.published);
         passed.names.retain(|name| own.may_lead_to(name, file));
         if passed.names.is_empty() {
-            passed.record.as_ref().map(|it| state.records.forget(it));
+            passed.record.as_ref().map(|it| state.records.remove(it));
             passed.published.close();
             return Err(state.stop_contended(own.file(&lost), None));
         }
@@ -222,8 +222,8 @@ fn pass_one(
     linked: &Linked<'_>,
     number: usize,
 ) -> Result<(), Stop> {
-    let seen = given.lock.judged.status();
-    match linked.exchange(file.name, &mut given.lock.judged, number) {
+    let seen = given.lock.opened.status();
+    match linked.exchange(file.name, &mut given.lock.opened, number) {
         Ok(Attempt::Done(())) => Ok(()),
         Ok(Attempt::Changed) => Err(state.busy(file, Busy::Changing(None))),
         Ok(Attempt::Contended) => Err(state.stop_contended(file, Some(seen))),
@@ -234,7 +234,7 @@ fn pass_one(
 /// All names become the giver's again. If that fails now, whoever finds the link does it.
 fn call_off(state: &mut State, own: &Place, handover: &Handover, linked: Linked<'_>) {
     let receivers = linked.held(state.passage.as_ref()).map_err(|error| error.to_string());
-    let mended = receivers.and_then(|it| handover::mend(state, own, handover, Some(it)));
+    let mended = receivers.and_then(|it| recovery::mend(state, own, handover, Some(it)));
     if let Err(why) = mended {
         linked.leave();
         let text = format!("a lock in {} is still half passed: {why}", own.path.display());
@@ -264,11 +264,11 @@ fn pass_alone(
     let record = take::remember(state, receiver, all, Origin::Taken, &mut linked)?;
     #[cfg(test)]
     meanwhile::comes(Before::Decision);
-    let (file, seen) = (own.file(name), lock.judged.status());
-    let Lock { mut judged, record: givers } = lock;
-    let replaced = linked.replace_alone(name, &mut judged);
-    state.forget_if_nameless(&judged, givers.as_ref(), &[]);
-    drop(judged);
+    let (file, seen) = (own.file(name), lock.opened.status());
+    let Lock { mut opened, record: givers } = lock;
+    let replaced = linked.replace_alone(name, &mut opened);
+    state.remove_record_of_nameless(&opened, givers.as_ref(), &[]);
+    drop(opened);
     let stop = match replaced {
         Ok(Attempt::Done(())) => {
             state.guards.forget(seen.identity, &names);
@@ -278,21 +278,21 @@ fn pass_alone(
         Ok(Attempt::Contended) => state.stop_contended(file, Some(seen)),
         Err(error) => state.cannot_write(&error),
     };
-    record.as_ref().map(|it| state.records.forget(it));
+    record.as_ref().map(|it| state.records.remove(it));
     Err(stop)
 }
 
 /// Holds a lock of the giver. A lock without a record is held by `flock(2)` for as long as its program lives: by the giver
 /// itself, or by `lfp run` for its command, which may pass it. Any other process may be about to remove the file.
 fn hold(state: &mut State, file: LockFile<'_>, lock: &mut Lock, giver: Pid) -> Result<(), Busy> {
-    let judged = &mut lock.judged;
-    match state.hold(file, judged, state.backoff.decides()) {
+    let opened = &mut lock.opened;
+    match state.hold(file, opened, state.backoff.is_exhausted()) {
         Err(Busy::Changing(Some(FlockHolder::Process(keeper))))
             if keeps_for(keeper, giver)
-                && !matches!(state.enter(file, judged)?, Entry::Occupied(_))
+                && !matches!(state.enter(file, opened)?, Entry::Occupied(_))
                 && lock.record.is_none() =>
         {
-            judged.ignore_flock_with_consent();
+            opened.ignore_flock_with_consent();
             Ok(())
         }
         held => held,

@@ -3,11 +3,11 @@
 use pidlockfile::process::lives;
 use pidlockfile::{Attempt, Identity, Name, Pid, Status};
 
-use super::classify::{Classification, Removal, Stale};
+use super::classify::Removal;
 use super::daemon::device_of_file;
 use super::hold::{Busy, Lock};
 use super::state::{ATTEMPTS, State};
-use super::{handover, resolve};
+use super::{recovery, resolve};
 use crate::device::node::Node;
 use crate::layout::Layout;
 use crate::lock::directories::{LockFile, Place, Role};
@@ -153,7 +153,7 @@ fn release_first(
     first: LockFile<'_>,
     pid: Pid,
 ) -> Option<(Released, Vec<Name>)> {
-    let lock = handover::read_settled(state, first).ok()??;
+    let lock = recovery::read_recovered(state, first).ok()??;
     let names = lock.record.as_ref().filter(|_| is_own(state, &lock, pid))?.names.clone();
     let released = release_read(state, first, Some(lock), pid)?;
     Some((released, names))
@@ -223,8 +223,9 @@ fn release_read(
 ) -> Option<Released> {
     let (mut all_gone, mut is_contended) = (Vec::new(), false);
     for _ in 0..ATTEMPTS {
-        let lock =
-            read.take().map_or_else(|| handover::read_settled(state, file), |lock| Ok(Some(lock)));
+        let lock = read
+            .take()
+            .map_or_else(|| recovery::read_recovered(state, file), |lock| Ok(Some(lock)));
         let lock = match lock {
             Ok(Some(lock)) => lock,
             Ok(None) if all_gone.is_empty() => return None,
@@ -233,32 +234,28 @@ fn release_read(
             Err(_) => return Some(Released::stays(false, Stop::Busy(None))),
         };
         let is_own = is_own(state, &lock, pid);
-        if !is_own {
-            // To classify another's lock may take long.
-            state.passage = None;
-        }
         // A living owner's lock is released in the end whichever process holds the file by flock: no process may break
         // it. A dead owner's lock may be broken at this moment, and then it belongs to the process that breaks it.
         let is_living = || is_own && lives(pid);
-        let classification = match is_own {
-            true => hold_own(state, file, lock, pid),
-            false => state.examine_lock(file, lock),
+        let held = match is_own {
+            true => hold_own(state, file, lock, pid).map(Some),
+            false => hold_stale(state, file, lock),
         };
-        let lock = match classification {
+        let lock = match held {
+            Ok(Some(lock)) => lock,
             Ok(None) => return None,
-            Ok(Some((lock, _))) => lock,
             Err(busy) => {
                 let is_own = is_living() && !matches!(busy, Busy::Held(_));
                 return Some(Released::stays(is_own, not_released(state, file, busy)));
             }
         };
-        let seen = lock.judged.status();
+        let seen = lock.opened.status();
         let names = match lock.record.as_ref().filter(|_| is_own) {
             Some(record) => record.names.iter().rev().cloned().collect(),
             None => vec![file.name.clone()],
         };
         let removal = Removal::by(is_own.then_some(pid), is_contended && is_living());
-        match state.take_each_away(file, &names, lock, removal) {
+        match state.remove_names(file, &names, lock, removal) {
             Ok(Attempt::Done(gone)) => {
                 state.guards.forget(seen.identity, &gone);
                 all_gone.extend(gone);
@@ -268,8 +265,10 @@ fn release_read(
             }
             Ok(Attempt::Changed) => {}
             Ok(Attempt::Contended)
-                if handover::settle_names(state, file.place, &names) == Ok(true) => {}
-            Ok(Attempt::Contended) if !is_contended && state.backoff.decides() && is_living() => {
+                if recovery::recover_names(state, file.place, &names) == Ok(true) => {}
+            Ok(Attempt::Contended)
+                if !is_contended && state.backoff.is_exhausted() && is_living() =>
+            {
                 is_contended = true;
             }
             Ok(Attempt::Contended) => {
@@ -301,23 +300,29 @@ fn is_own(state: &mut State, lock: &Lock, pid: Pid) -> bool {
     who.is_some_and(|who| !state.is_elsewhere(&who) && !state.is_a_newcomer(&who))
 }
 
-/// Enters the gate and holds a lock of the caller. The result is as of [`State::examine_lock`], so that both are
-/// released in one way: the reason in it is not used, for the process may live.
-fn hold_own(state: &mut State, file: LockFile<'_>, mut lock: Lock, pid: Pid) -> Classification {
-    state.must_enter(file, &mut lock.judged)?;
-    if let Some(kept) = state.guards.lend(lock.judged.identity()) {
-        lock.judged.hold_by(kept);
+/// Enters the gate and holds a lock of the caller.
+fn hold_own(state: &mut State, file: LockFile<'_>, mut lock: Lock, pid: Pid) -> Result<Lock, Busy> {
+    state.must_enter(file, &mut lock.opened)?;
+    if let Some(kept) = state.guards.lend(lock.opened.identity()) {
+        lock.opened.hold_by(kept);
     }
     let is_known = state.is_holder_known(&lock);
     // A recorded lock of a living process is released whichever process holds the file by flock, so the list of these
     // need not be read.
-    let reads_list = state.backoff.decides() && !(is_known && lives(pid));
-    match state.hold(file, &mut lock.judged, reads_list) {
+    let reads_list = state.backoff.is_exhausted() && !(is_known && lives(pid));
+    match state.hold(file, &mut lock.opened, reads_list) {
         Ok(()) => {}
         // Without a record, it may be the lock of another pid namespace that is being made: its maker holds it until then.
         Err(_) if is_known && lives(pid) => {}
         Err(Busy::Changing(maker)) if lives(pid) && maker.is_none_or(FlockHolder::is_here) => {}
         Err(busy) => return Err(busy),
     }
-    Ok(Some((lock, Stale::Gone(pid))))
+    Ok(lock)
+}
+
+/// The same of another's lock, if that is stale. `None` if it is gone.
+fn hold_stale(state: &mut State, file: LockFile<'_>, lock: Lock) -> Result<Option<Lock>, Busy> {
+    // To classify another's lock may take long.
+    state.passage = None;
+    Ok(state.examine_lock(file, lock)?.map(|(lock, _)| lock))
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use pidlockfile::process::Machine;
-use pidlockfile::{Judged, Name, NewFile, Passage, Published, Status};
+use pidlockfile::{Name, NewFile, OpenFile, Passage, Published, Status};
 
 use crate::device::other_names::LinkDirectories;
 use crate::layout::Layout;
@@ -107,8 +107,8 @@ impl State {
 
     /// The request has tried to enter the gate on account of a file. If it stays inside, it keeps the passage for its
     /// next files.
-    pub(super) fn has_entered(&mut self, judged: &Judged) {
-        self.passage = judged.passage().filter(|_| self.stays_in_gate).cloned();
+    pub(super) fn has_entered(&mut self, opened: &OpenFile) {
+        self.passage = opened.passage().filter(|_| self.stays_in_gate).cloned();
     }
 
     /// Opens the lock directories and the state directory.

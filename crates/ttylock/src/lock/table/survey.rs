@@ -120,7 +120,7 @@ pub(super) fn is_locked_for_missing(
     let Ok(open) = state.open() else { return false };
     let Ok(Some(lock)) = state.read(open.own.file(&name)) else { return false };
     let is_missing = lock.record.as_ref().is_none_or(|it| it.holder.start == Start::Nobody);
-    pid_in(&lock.judged) == Some(pid) && is_missing
+    pid_in(&lock.opened) == Some(pid) && is_missing
 }
 
 /// See [`super::Table::holder_on_record`].
@@ -157,9 +157,9 @@ fn holders_by_file(state: &mut State, file: LockFile<'_>, device: &str) -> Vec<H
         Err(Busy::Obstacle(_)) => return vec![Holder { standing: Standing::Ignored, ..holder }],
         Ok(None) | Err(_) => return Vec::new(),
     };
-    let (judged, record) = (&lock.judged, lock.record.as_ref());
-    let content = Content::parse(judged.content()).ok();
-    let seen = judged.status();
+    let (opened, record) = (&lock.opened, lock.record.as_ref());
+    let content = Content::parse(opened.content()).ok();
+    let seen = opened.status();
     holder.since = Some(seen.modified);
     holder.owner = Some(seen.owner);
     let named = record.map(|record| record.holder.pid);

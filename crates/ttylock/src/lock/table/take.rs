@@ -13,7 +13,7 @@ use super::classify::{Stale, counts_as_lock};
 use super::daemon::most_kept;
 use super::hold::{Busy, Lock};
 use super::state::{ATTEMPTS, State, TEMPORARY, Taken, claim};
-use super::{daemon, handover, resolve};
+use super::{daemon, recovery, resolve};
 use crate::device::node::{Node, ResolvedDevice};
 use crate::limits::LOCKS_OF_A_USER;
 use crate::lock::directories::{Directories, LockFile, Place, Role, WrittenFile};
@@ -70,7 +70,7 @@ pub(super) fn take(
         }
     })?;
     let mut taken = Vec::with_capacity(1);
-    take_written(state, own, &lock_names.written, &claimant, &mut taken)
+    write_lock(state, own, &lock_names.written, &claimant, &mut taken)
         .and_then(|()| confirm(state, &open, &lock_names, &applicant, &taken))
         .inspect_err(|_| give_back(state, own, &claimant, &taken))?;
     for file in taken {
@@ -173,7 +173,7 @@ fn refuse_open(
 /// A living holder at the first name is the answer. To find that out, nothing is written and the gate is not entered,
 /// unless a PASS of this lock was not finished. What cannot be read now is met again in the gate.
 fn refuse_held(state: &mut State, first: LockFile<'_>) -> Result<(), Stop> {
-    let Ok(Some(lock)) = handover::read_settled(state, first) else { return Ok(()) };
+    let Ok(Some(lock)) = recovery::read_recovered(state, first) else { return Ok(()) };
     match state.classify(lock) {
         Err(held @ Busy::Held(_)) => Err(state.busy(first, held)),
         Ok(_) | Err(_) => Ok(()),
@@ -182,7 +182,7 @@ fn refuse_held(state: &mut State, first: LockFile<'_>) -> Result<(), Stop> {
 
 /// Takes every written name in order. If that fails, the caller gives back those that were taken. Several names are links
 /// to one file, where the file system has them.
-fn take_written(
+fn write_lock(
     state: &mut State,
     own: &Place,
     names: &[Name],
@@ -194,14 +194,14 @@ fn take_written(
     let of_one_file = if own.has_links() { names.len() } else { 1 };
     let steps = |state: &mut State| {
         let mut files = names.chunks(of_one_file);
-        files.try_for_each(|part| take_file(state, own, (part, names), &claim, claimant, taken))
+        files.try_for_each(|part| write_file(state, own, (part, names), &claim, claimant, taken))
     };
     let outcome = state.in_the_gate(own.file(first), steps);
     outcome.unwrap_or_else(|busy| Err(state.busy(own.file(first), busy)))
 }
 
 /// Writes one file, records it, and gives it `names`: one or all of the names of the lock.
-fn take_file(
+fn write_file(
     state: &mut State,
     own: &Place,
     (names, all): (&[Name], &[Name]),
@@ -220,7 +220,7 @@ fn take_file(
             true => linked.publish_last(name),
             false => linked.publish(name),
         };
-        take_one(state, own.file(name), &mut linked, publish)?;
+        give_name(state, own.file(name), &mut linked, publish)?;
         given.push(name.clone());
         Ok(())
     });
@@ -228,7 +228,7 @@ fn take_file(
     // `flock(2)` until it has one.
     let is_of_another = |it: &mut HolderRecord| it.file.identity != linked.identity();
     if let Some(unused) = record.take_if(is_of_another) {
-        state.records.forget(&unused);
+        state.records.remove(&unused);
         match remember(state, claimant, all, Origin::Taken, &mut linked) {
             Ok(recorded) => record = recorded,
             Err(stop) => outcome = Err(stop),
@@ -236,7 +236,7 @@ fn take_file(
     }
     let published = linked.finish();
     if given.is_empty() {
-        record.as_ref().map(|it| state.records.forget(it));
+        record.as_ref().map(|it| state.records.remove(it));
         published.close();
         return outcome;
     }
@@ -305,7 +305,7 @@ fn clear_searched(state: &mut State, file: LockFile<'_>) -> Result<(), Stop> {
             return Ok(());
         }
         let Some((lock, why)) = stale_searched(state, file, found)? else { return Ok(()) };
-        let seen = lock.judged.status();
+        let seen = lock.opened.status();
         match state.remove(file, lock, why) {
             Attempt::Changed => {}
             Attempt::Contended if !file.place.is_open_to_all() => {
@@ -334,7 +334,7 @@ fn stale_searched(
 }
 
 /// Gives a file one of its names, and breaks a stale lock that has it.
-fn take_one(
+fn give_name(
     state: &mut State,
     file: LockFile<'_>,
     linked: &mut Linked<'_>,
@@ -349,16 +349,16 @@ fn take_one(
         }
         let examined = state.examine(file).map_err(|busy| state.busy(file, busy))?;
         let Some((lock, stale)) = examined else { continue };
-        let seen = lock.judged.status();
+        let seen = lock.opened.status();
         let broken = match place.has_links() {
             true => {
-                let Lock { mut judged, record } = lock;
-                let broken = linked.replace(name, &mut judged);
-                state.forget_if_nameless(&judged, record.as_ref(), &[]);
+                let Lock { mut opened, record } = lock;
+                let broken = linked.replace(name, &mut opened);
+                state.remove_record_of_nameless(&opened, record.as_ref(), &[]);
                 broken
             }
             // There is no second link that could change places with it.
-            false => state.take_away(file, lock),
+            false => state.remove_name(file, lock),
         };
         match broken {
             Ok(Attempt::Done(())) => {
@@ -431,31 +431,31 @@ fn give_file_back(
     let content = state.layout.dialect.content.write(pid);
     let prefix = Some(TEMPORARY.as_ref());
     for name in names.iter().rev() {
-        let Ok(Found::File(mut judged)) = own.file(name).read() else { continue };
-        let written = (judged.identity(), judged.modified(), judged.content());
+        let Ok(Found::File(mut opened)) = own.file(name).read() else { continue };
+        let written = (opened.identity(), opened.modified(), opened.content());
         // A file that was written to since then belongs to the process that wrote it. Some file systems keep whole seconds.
         if written != (published.identity, published.modified, content.as_slice()) {
             continue;
         }
-        passage.into_iter().for_each(|passage| judged.enter_by(passage.clone()));
+        passage.into_iter().for_each(|passage| opened.enter_by(passage.clone()));
         // We still have `flock(2)` on this file by the opening that wrote it, which would keep us out.
         match published.file.try_clone() {
-            Ok(file) => judged.hold_by(Published { file, ..*published }),
+            Ok(file) => opened.hold_by(Published { file, ..*published }),
             Err(_) => published.let_go(),
         }
         let name_alone = std::slice::from_ref(name);
         if let Ok(Attempt::Done(_) | Attempt::Changed) =
-            own.directory.try_release_each(name_alone, &mut judged, prefix)
+            own.directory.try_release_each(name_alone, &mut opened, prefix)
         {
             continue;
         }
-        if let Err(error) = own.directory.release(name, judged, TEMPORARY) {
+        if let Err(error) = own.directory.release(name, opened, TEMPORARY) {
             state.say(Weight::Warning, format!("left {} behind: {error}", own.file(name)));
         }
     }
     let file = WrittenFile::published(published);
     if !names.iter().any(|name| own.may_lead_to(name, file)) {
-        record.as_ref().map(|it| state.records.forget(it));
+        record.as_ref().map(|it| state.records.remove(it));
     }
 }
 

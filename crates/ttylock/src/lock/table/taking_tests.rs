@@ -116,7 +116,7 @@ pub(super) fn fresh() -> Backoff {
 }
 
 pub(super) fn last() -> Backoff {
-    fresh().used_up(Instant::now())
+    fresh().exhausted(Instant::now())
 }
 
 pub(super) fn request(pid: Pid) -> Request {
@@ -374,7 +374,7 @@ fn the_records_of_another_lock_directory_stay() {
     let hours_ago = rustix::fs::Timespec { tv_sec: 1, tv_nsec: 0 };
     let times = Timestamps { last_access: hours_ago, last_modification: hours_ago };
     let aged = rustix::fs::utimensat(CWD, &record, &times, AtFlags::SYMLINK_NOFOLLOW);
-    assert_eq!((aged, second.forget_missing()), (Ok(()), 0));
+    assert_eq!((aged, second.clean_records()), (Ok(()), 0));
     assert!(stands());
     for _ in 0..2 {
         assert_eq!(second.lock(&own).outcome(), Outcome::Done);
@@ -666,7 +666,7 @@ fn a_flock_on_a_lock_file_is_judged_by_a_later_reading() {
         std::thread::yield_now();
     }
     let _file = flocked(&shared.lock_file());
-    let backoff = Backoff::since(asked).used_up(Instant::now());
+    let backoff = Backoff::since(asked).exhausted(Instant::now());
     let answer = loop {
         let answer = table.attempt_lock(&request(Pid::this()), None, backoff);
         if !matches!(answer.result, Err(Stop::NotYet(_))) {
@@ -807,8 +807,8 @@ fn a_lock_that_is_being_released_is_not_passed() {
     assert_eq!(table.lock(&request(giver.pid())).outcome(), Outcome::Done);
     let open = releasing.state.open().unwrap();
     let name = Name::new("LCK..ttyS0").unwrap();
-    let Ok(pidlockfile::Found::File(mut judged)) = open.own.file(&name).read() else { panic!() };
-    let held = open.own.directory.hold(&name, &mut judged);
+    let Ok(pidlockfile::Found::File(mut opened)) = open.own.file(&name).read() else { panic!() };
+    let held = open.own.directory.hold(&name, &mut opened);
     assert!(matches!(held, Ok(pidlockfile::Attempt::Done(()))), "{held:?}");
     std::fs::remove_file(shared.record()).unwrap();
     let by = FlockHolder::Process(Pid::this());
@@ -862,13 +862,13 @@ fn enter(mut table: Table) -> pidlockfile::Entry {
 }
 
 /// The same on account of this file.
-fn in_the_gate(shared: &Shared, name: &str) -> pidlockfile::Judged {
+fn in_the_gate(shared: &Shared, name: &str) -> pidlockfile::OpenFile {
     let open = shared.service().state.open().unwrap();
     let name = Name::new(name).unwrap();
-    let Ok(pidlockfile::Found::File(mut judged)) = open.own.file(&name).read() else { panic!() };
-    let entered = open.own.directory.enter(&name, &mut judged).unwrap();
+    let Ok(pidlockfile::Found::File(mut opened)) = open.own.file(&name).read() else { panic!() };
+    let entered = open.own.directory.enter(&name, &mut opened).unwrap();
     assert!(matches!(entered, pidlockfile::Entry::Inside(_)));
-    judged
+    opened
 }
 
 fn is_free_for_flock(path: &Path) -> bool {
@@ -906,7 +906,7 @@ fn a_release_does_not_overtake_a_process_in_the_gate(#[case] is_daemon: bool) {
         is_kept == is_daemon && shared.record().is_symlink()
     };
     let inside = in_the_gate(&shared, "LCK..ttyS0");
-    for mut backoff in [fresh(), fresh().used_up(Instant::now())] {
+    for mut backoff in [fresh(), fresh().exhausted(Instant::now())] {
         let answer = table.attempt_unlock(&own, &mut backoff);
         assert_waits_for_us(&answer);
         assert!(stands());

@@ -28,7 +28,7 @@ pub(super) enum Fault {
     TheGiversRecordGoesTooEarly,
     TheNameAloneShowsTheEnd,
     NobodyLooksAtWhatGoesBack,
-    NobodySettles,
+    NobodyRecovers,
 }
 
 const A: u8 = 1;
@@ -77,7 +77,7 @@ const TAKEN_MEANWHILE: Scene<'_> = Scene {
 #[case::givers_record_gone_too_early(PASSED, Fault::TheGiversRecordGoesTooEarly)]
 #[case::by_the_name_alone(ROBBED, Fault::TheNameAloneShowsTheEnd)]
 #[case::caught_on_the_way_back(ROBBED_AND_TAKEN, Fault::NobodyLooksAtWhatGoesBack)]
-#[case::unsettled(PASSED, Fault::NobodySettles)]
+#[case::unrecovered(PASSED, Fault::NobodyRecovers)]
 fn a_planted_fault_is_found(#[case] scene: Scene<'_>, #[case] fault: Fault) {
     let broken = Search::of(scene, fault).run();
     println!("{broken:?}");

@@ -39,7 +39,7 @@ pub(super) fn take(calls: &mut Calls<'_>, holder: Holder) -> Step<Outcome> {
         file = remember(calls, file, &record)?;
     }
     for (given, name) in NAMES.into_iter().enumerate() {
-        if !take_one(calls, name)? {
+        if !give_name(calls, name)? {
             give_back(calls, file, &NAMES[..given])?;
             return Ok(Busy);
         }
@@ -60,7 +60,7 @@ pub(super) fn take(calls: &mut Calls<'_>, holder: Holder) -> Step<Outcome> {
 pub(super) fn take_without_gate(calls: &mut Calls<'_>, holder: Holder) -> Step<Outcome> {
     let file = create(calls, holder)?;
     for (given, name) in NAMES.into_iter().enumerate() {
-        if !take_one(calls, name)? {
+        if !give_name(calls, name)? {
             give_back(calls, file, &NAMES[..given])?;
             return Ok(Busy);
         }
@@ -87,7 +87,7 @@ fn remember(calls: &mut Calls<'_>, mut draft: File, record: &Record) -> Step<Fil
     Ok(draft)
 }
 
-fn take_one(calls: &mut Calls<'_>, name: u8) -> Step<bool> {
+fn give_name(calls: &mut Calls<'_>, name: u8) -> Step<bool> {
     let (draft, aside) = (private(calls.me, DRAFT), private(calls.me, name));
     for _ in 0..ATTEMPTS {
         if calls.link(draft, Entry::Lock(name))? {
@@ -116,7 +116,7 @@ fn take_one(calls: &mut Calls<'_>, name: u8) -> Step<bool> {
 
 /// A stale lock, which is held; `Some(None)` if it changes; `None` if it keeps others out.
 fn stale(calls: &mut Calls<'_>, name: u8) -> Step<Option<Option<Open>>> {
-    let Some(open) = find_settled(calls, name)? else { return Ok(Some(None)) };
+    let Some(open) = find_recovered(calls, name)? else { return Ok(Some(None)) };
     match classify(calls, name, open)? {
         Classification::Held => return Ok(None),
         Classification::Changed => return Ok(Some(None)),
@@ -133,14 +133,14 @@ fn stale(calls: &mut Calls<'_>, name: u8) -> Step<Option<Option<Open>>> {
     })
 }
 
-/// The lock of a name, after the PASS of its file, if that was not finished, is settled.
-fn find_settled(calls: &mut Calls<'_>, name: u8) -> Step<Option<Open>> {
+/// The lock of a name, after the PASS of its file, if that was not finished, is recovered.
+fn find_recovered(calls: &mut Calls<'_>, name: u8) -> Step<Option<Open>> {
     let Some(open) = calls.find(Entry::Lock(name))? else { return Ok(None) };
-    if calls.fault == Fault::NobodySettles || !calls.is_inside() {
+    if calls.fault == Fault::NobodyRecovers || !calls.is_inside() {
         return Ok(Some(open));
     }
     let Some(giver) = calls.giver_of(open.file)? else { return Ok(Some(open)) };
-    settle(calls, open.file, giver)?;
+    recover(calls, open.file, giver)?;
     calls.find(Entry::Lock(name))
 }
 
@@ -189,10 +189,10 @@ pub(super) fn release(calls: &mut Calls<'_>, holder: Holder) -> Step<Outcome> {
     calls.enter()?;
     let mut outcome = Busy;
     for name in NAMES {
-        let Some(open) = find_settled(calls, name)? else { continue };
+        let Some(open) = find_recovered(calls, name)? else { continue };
         if open.names != holder {
             if let Some(Some(open)) = stale(calls, name)? {
-                take_away(calls, name, open)?;
+                remove_name(calls, name, open)?;
             }
             continue;
         }
@@ -205,7 +205,7 @@ pub(super) fn release(calls: &mut Calls<'_>, holder: Holder) -> Step<Outcome> {
             calls.remove_record(open.file)?;
         }
         for name in names.iter().copied() {
-            find_settled(calls, name)?;
+            find_recovered(calls, name)?;
         }
         for name in names.into_iter().rev() {
             if is_still(calls, name, open)? {
@@ -218,7 +218,7 @@ pub(super) fn release(calls: &mut Calls<'_>, holder: Holder) -> Step<Outcome> {
     Ok(outcome)
 }
 
-fn take_away(calls: &mut Calls<'_>, name: u8, open: Open) -> Step {
+fn remove_name(calls: &mut Calls<'_>, name: u8, open: Open) -> Step {
     if is_still(calls, name, open)? {
         calls.remove(Entry::Lock(name))?;
         forget(calls, open)?;
@@ -259,7 +259,7 @@ pub(super) fn pass(calls: &mut Calls<'_>, from: Holder, to: Holder) -> Step<Outc
             calls.remove_from(receiver)?;
         }
         if !pass_one(calls, name, giver, why)? {
-            settle(calls, receiver, giver.file)?;
+            recover(calls, receiver, giver.file)?;
             return Ok(Busy);
         }
     }
@@ -276,7 +276,7 @@ pub(super) fn pass(calls: &mut Calls<'_>, from: Holder, to: Holder) -> Step<Outc
 fn held(calls: &mut Calls<'_>, from: Holder) -> Step<Option<(Open, Vec<u8>)>> {
     let mut found: Vec<(u8, Open)> = Vec::new();
     for name in NAMES {
-        let Some(open) = find_settled(calls, name)? else { continue };
+        let Some(open) = find_recovered(calls, name)? else { continue };
         if open.names != from || found.iter().any(|(_, it)| *it != open) {
             return Ok(None);
         }
@@ -305,20 +305,20 @@ fn remove_private(calls: &mut Calls<'_>, names: &[u8], maker: Actor) -> Step {
     Ok(())
 }
 
-/// Settles every PASS whose process was killed. Whoever enters the gate does so.
-fn settle_each(calls: &mut Calls<'_>) -> Step<bool> {
-    if calls.fault == Fault::NobodySettles {
+/// Recovers every PASS whose process was killed. Whoever enters the gate does so.
+fn recover_each(calls: &mut Calls<'_>) -> Step<bool> {
+    if calls.fault == Fault::NobodyRecovers {
         return Ok(true);
     }
     for (receiver, giver) in calls.list_from()? {
-        if !settle(calls, receiver, giver)? {
+        if !recover(calls, receiver, giver)? {
             return Ok(false);
         }
     }
     Ok(true)
 }
 
-fn settle(calls: &mut Calls<'_>, receiver: File, giver: File) -> Step<bool> {
+fn recover(calls: &mut Calls<'_>, receiver: File, giver: File) -> Step<bool> {
     let Some(record) = calls.record_of(receiver)? else {
         calls.remove_from(receiver)?;
         return Ok(true);
@@ -373,12 +373,12 @@ fn go_back(calls: &mut Calls<'_>, name: u8, aside: Entry, seen: File) -> Step {
 /// The start of a daemon: what killed processes have left, and the locks of ended holders.
 pub(super) fn sweep(calls: &mut Calls<'_>) -> Step<Outcome> {
     calls.enter()?;
-    if !settle_each(calls)? {
+    if !recover_each(calls)? {
         return Ok(Busy);
     }
     for name in NAMES {
         if let Some(Some(open)) = stale(calls, name)? {
-            take_away(calls, name, open)?;
+            remove_name(calls, name, open)?;
         }
     }
     for entry in calls.list_private()? {

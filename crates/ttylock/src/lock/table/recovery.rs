@@ -1,13 +1,13 @@
-//! A PASS that was not finished, and how it is settled.
+//! A PASS that was not finished, and its recovery.
 //!
 //! The names of a lock go one after the other from the giver's file to the receiver's, the first one last. Before the
 //! first of them, a link `from.DEVICE.INODE.NANOSECONDS` in the state directory, named after the receiver's file, leads to
 //! the giver's; it goes when all names are passed. All of this happens in the gate. So a process that is in the gate and
-//! finds such a link knows that its maker was killed, or could not go on. It *settles* the PASS: all names become the
+//! finds such a link knows that its maker was killed, or could not go on. It *recovers* the PASS: all names become the
 //! receiver's or the giver's, by the first one. Private names go last: as long as a file has one, no other file gets
 //! its inode number, and by then its record is gone.
 
-use pidlockfile::{Attempt, Directory, Entry, Found, Judged, Name, Passage, Status, words_of};
+use pidlockfile::{Attempt, Directory, Entry, Found, Name, OpenFile, Passage, Status, words_of};
 use rustix::fs::{AtFlags, linkat};
 
 use super::hold::{Busy, Lock};
@@ -18,7 +18,7 @@ use crate::lock::Weight;
 use crate::lock::directories::{LockFile, Place, Role, WrittenFile};
 use crate::lock::holder_records::HolderRecord;
 
-/// The most unfinished PASSes that are settled at once.
+/// The most unfinished PASSes that are recovered at once.
 const PASSES: usize = 1024;
 
 /// The files of a PASS and their names.
@@ -72,24 +72,24 @@ fn may_rename(directory: &Directory, user: u32) -> bool {
     directory.mode() & STICKY == 0 || [0, own, directory.owner()].contains(&user)
 }
 
-/// Reads a lock. If a PASS of it was not finished, that is settled first, in the gate: names may change.
+/// Reads a lock. A PASS of it that was not finished is recovered first, in the gate: names may change.
 ///
 /// # Errors
-/// As [`State::read`] and [`settled`].
-pub(super) fn read_settled(state: &mut State, file: LockFile<'_>) -> Result<Option<Lock>, Busy> {
+/// As [`State::read`] and [`recovered`].
+pub(super) fn read_recovered(state: &mut State, file: LockFile<'_>) -> Result<Option<Lock>, Busy> {
     match state.read(file)? {
-        Some(lock) => settled(state, file, lock),
+        Some(lock) => recovered(state, file, lock),
         None => Ok(None),
     }
 }
 
-/// A lock that was read. If a PASS of it was not finished, that is settled first, and the lock is read again: it may be
+/// A lock that was read. A PASS of it that was not finished is recovered first, and the lock is read again: it may be
 /// another one then. Only a lock that was passed costs a look. A process that may not enter the gate leaves this to
 /// others.
 ///
 /// # Errors
-/// It cannot be settled now.
-pub(super) fn settled(
+/// The PASS cannot be recovered now.
+pub(super) fn recovered(
     state: &mut State,
     file: LockFile<'_>,
     lock: Lock,
@@ -99,90 +99,90 @@ pub(super) fn settled(
     if state.givers_of(&record)?.is_none() {
         return Ok(Some(lock));
     }
-    let Lock { mut judged, record: read } = lock;
-    state.must_enter(file, &mut judged)?;
-    if judged.passage().is_none() {
-        return Ok(Some(Lock { judged, record: read }));
+    let Lock { mut opened, record: read } = lock;
+    state.must_enter(file, &mut opened)?;
+    if opened.passage().is_none() {
+        return Ok(Some(Lock { opened, record: read }));
     }
-    settle(state, file, &record, Some(judged))?;
+    recover(state, file, &record, Some(opened))?;
     state.read(file)
 }
 
-/// The same of the locks with these names. Returns whether a PASS was settled.
+/// The same of the locks with these names. Returns whether a PASS was recovered.
 ///
 /// # Errors
-/// As [`settled`].
-pub(super) fn settle_names(state: &mut State, own: &Place, names: &[Name]) -> Result<bool, Busy> {
+/// As [`recovered`].
+pub(super) fn recover_names(state: &mut State, own: &Place, names: &[Name]) -> Result<bool, Busy> {
     let mut is_changed = false;
     for name in names {
         let file = own.file(name);
         let Some(lock) = state.read(file)? else { continue };
-        let before = lock.judged.identity();
-        let after = settled(state, file, lock)?.map(|it| it.judged.identity());
+        let before = lock.opened.identity();
+        let after = recovered(state, file, lock)?.map(|it| it.opened.identity());
         is_changed |= after != Some(before);
     }
     Ok(is_changed)
 }
 
-/// Settles every PASS that was not finished, at the start of a daemon and before drafts are swept. Returns whether none is
+/// Recovers every PASS that was not finished, at the start of a daemon and before drafts are swept. Returns whether none is
 /// left.
-pub(super) fn settle_all(state: &mut State, own: &Place) -> bool {
-    let mut are_settled = true;
+pub(super) fn recover_all(state: &mut State, own: &Place) -> bool {
+    let mut are_recovered = true;
     for (link, record) in state.records.unfinished(PASSES) {
         let Some(name) = record.as_ref().and_then(|it| it.names.first().cloned()) else {
-            are_settled &= remove_orphan(state, own, &link);
+            are_recovered &= remove_orphan(state, own, &link);
             continue;
         };
         let Some(record) = record else { continue };
         let file = own.file(&name);
-        let judged = receivers_file(own, &record);
-        let settled = state.in_the_gate(file, |state| settle(state, file, &record, judged));
-        are_settled &= settled.is_ok_and(|it| it.is_ok());
+        let opened = receivers_file(own, &record);
+        let recovered = state.in_the_gate(file, |state| recover(state, file, &record, opened));
+        are_recovered &= recovered.is_ok_and(|it| it.is_ok());
     }
-    are_settled
+    are_recovered
 }
 
 /// Removes a link of a PASS without the record of the receiver's file. No PASS needs it: the record is made before the
 /// link.
 fn remove_orphan(state: &State, own: &Place, link: &Name) -> bool {
     match own.directory.try_enter() {
-        Ok(_inside @ (Entry::Inside(_) | Entry::NoGate)) => state.records.forget_orphan(link),
+        Ok(_inside @ (Entry::Inside(_) | Entry::NoGate)) => state.records.remove_orphan(link),
         Ok(Entry::Occupied(_)) | Err(_) => false,
     }
 }
 
 /// The receiver's file, if one of its names leads to it.
-fn receivers_file(own: &Place, record: &HolderRecord) -> Option<Judged> {
+fn receivers_file(own: &Place, record: &HolderRecord) -> Option<OpenFile> {
     let further = |at| record.draft.as_ref()?.further_temporary(at);
     let further = (0..record.names.len()).filter_map(further);
     let names = record.names.iter().cloned().chain(record.draft.clone()).chain(further);
-    let is_its = |judged: &Judged| WrittenFile::of(&judged.status()) == record.file;
+    let is_its = |opened: &OpenFile| WrittenFile::of(&opened.status()) == record.file;
     names
         .filter_map(|name| match own.directory.read(&name, READ_LIMIT) {
-            Ok(Found::File(judged)) => Some(judged),
+            Ok(Found::File(opened)) => Some(opened),
             Ok(Found::Nothing | Found::Obstacle(_)) | Err(_) => None,
         })
         .find(is_its)
 }
 
-/// Settles one PASS, in the gate. The receiver's file is held meanwhile.
-fn settle(
+/// Recovers one PASS, in the gate. The receiver's file is held meanwhile.
+fn recover(
     state: &mut State,
     file: LockFile<'_>,
     record: &HolderRecord,
-    mut receivers: Option<Judged>,
+    mut receivers: Option<OpenFile>,
 ) -> Result<(), Busy> {
-    if let Some(judged) = &mut receivers {
-        if let Some(kept) = state.guards.lend(judged.identity()) {
-            judged.hold_by(kept);
+    if let Some(opened) = &mut receivers {
+        if let Some(kept) = state.guards.lend(opened.identity()) {
+            opened.hold_by(kept);
         }
-        state.hold(file, judged, state.backoff.decides())?;
+        state.hold(file, opened, state.backoff.is_exhausted())?;
     }
     // While the kernel's list was read, we were outside.
     let Some(givers) = state.givers_of(record)? else { return Ok(()) };
     let Some(handover) = Handover::of(record, givers) else { return Ok(()) };
-    let settled = mend(state, file.place, &handover, receivers);
-    settled.map_err(|why| {
+    let recovered = mend(state, file.place, &handover, receivers);
+    recovered.map_err(|why| {
         state.say(
             Weight::Warning,
             format!("busy: {file} was being passed, which cannot be settled: {why}"),
@@ -197,7 +197,7 @@ pub(super) fn mend(
     state: &mut State,
     own: &Place,
     handover: &Handover,
-    mut receivers: Option<Judged>,
+    mut receivers: Option<OpenFile>,
 ) -> Result<(), String> {
     let directory = &own.directory;
     let mut pairs = Vec::with_capacity(handover.names.len());
@@ -209,7 +209,7 @@ pub(super) fn mend(
     if !is_over {
         link_what_was_swept(directory, &mut pairs);
     }
-    let passage = receivers.as_ref().and_then(Judged::passage).cloned();
+    let passage = receivers.as_ref().and_then(OpenFile::passage).cloned();
     for (name, private, pair) in &pairs {
         let mut givers;
         let there = match pair.name {
@@ -260,10 +260,10 @@ fn link_what_was_swept(directory: &Directory, pairs: &mut [(&Name, Name, Pair)])
     }
 }
 
-fn read_inside(directory: &Directory, name: &Name, passage: Option<&Passage>) -> Option<Judged> {
-    let Ok(Found::File(mut judged)) = directory.read(name, READ_LIMIT) else { return None };
-    passage.into_iter().for_each(|passage| judged.enter_by(passage.clone()));
-    Some(judged)
+fn read_inside(directory: &Directory, name: &Name, passage: Option<&Passage>) -> Option<OpenFile> {
+    let Ok(Found::File(mut opened)) = directory.read(name, READ_LIMIT) else { return None };
+    passage.into_iter().for_each(|passage| opened.enter_by(passage.clone()));
+    Some(opened)
 }
 
 /// All names are the receiver's, or the giver's: the link goes, the record of the other lock, and the private names.
@@ -278,7 +278,7 @@ pub(super) fn finish(
     let others = if is_over { givers.as_slice() } else { std::slice::from_ref(receiver) };
     for lock in others {
         for name in names {
-            state.records.forget_if_nameless(own, name, *lock);
+            state.records.remove_if_nameless(own, name, *lock);
         }
     }
     for private in handover.each().map(|(_, private)| private).chain([draft.clone()]) {
