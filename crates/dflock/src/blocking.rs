@@ -142,7 +142,7 @@ impl Claim {
         self.acquire(Duration::ZERO)
     }
 
-    /// Waits in line for at most `timeout`; `None` if the time is over first.
+    /// Waits in the queue for at most `timeout`; `None` if the time is over first.
     ///
     /// # Errors
     /// A time that does not fit, a refusal, or a server that cannot be reached.
@@ -150,7 +150,7 @@ impl Claim {
         Ok(wait(self.0.acquire(timeout))?.map(Lease::of))
     }
 
-    /// Waits in line like [`Self::acquire`], and joins it again, at its end, if the server goes away meanwhile; see
+    /// Waits in the queue like [`Self::acquire`], and joins it again, at its end, if the server goes away meanwhile; see
     /// [`crate::Claim::acquire_persistently`].
     ///
     /// # Errors
@@ -218,7 +218,7 @@ impl Claims {
         self.acquire(Duration::ZERO)
     }
 
-    /// Waits in one line after another for at most `timeout` in all; see [`crate::Claims::acquire`].
+    /// Waits in one queue after another for at most `timeout` in all; see [`crate::Claims::acquire`].
     ///
     /// # Errors
     /// As there.

@@ -107,7 +107,7 @@ impl Client {
     }
 
     /// Names a lock that readers share: [`Client::lock`] of the same key waits for all of them, and they wait for it.
-    /// Readers and writers wait in one line.
+    /// Readers and writers wait in one queue.
     ///
     /// Not every server has this: [`ClientError::NotShared`].
     ///
@@ -193,9 +193,9 @@ impl Claim {
         self.acquire(Duration::ZERO).await
     }
 
-    /// Waits in line for at most `timeout`; `None` if the time is over first.
+    /// Waits in the queue for at most `timeout`; `None` if the time is over first.
     ///
-    /// Dropping the future leaves the line, at the latest a second after the request was sent, and releases a grant
+    /// Dropping the future leaves the queue, at the latest a second after the request was sent, and releases a grant
     /// that is on its way: in the background, as long as the runtime runs. One case remains: if the connection breaks
     /// before the grant arrives, the grant stays until the server ends it. It does so at once, or, with
     /// `--disconnect-grace` or without auto-release, after the grace or the lease.
@@ -206,8 +206,8 @@ impl Claim {
         self.obtain(timeout, None::<&mut fn(&ClientError)>).await
     }
 
-    /// Waits in line like [`Self::acquire`], and joins it again, at its end, if the server goes away meanwhile: after
-    /// a restart or a broken connection. `report` is called each time with the reason.
+    /// Waits in the queue like [`Self::acquire`], and joins it again, at its end, if the server goes away meanwhile:
+    /// after a restart or a broken connection. `report` is called each time with the reason.
     ///
     /// `None` if the time is over first. Without a time it waits for ever. Dropping the future gives up, as for
     /// [`Self::acquire`].
@@ -223,8 +223,8 @@ impl Claim {
         self.obtain(timeout.unwrap_or(MAX_TIME), Some(&mut report)).await
     }
 
-    /// Waits in line for at most `timeout`. If the server goes away meanwhile, reports it, and joins the line again; or
-    /// fails without a `report`.
+    /// Waits in the queue for at most `timeout`. If the server goes away meanwhile, reports it, and joins the queue
+    /// again; or fails without a `report`.
     pub(super) async fn obtain(
         &self,
         timeout: Duration,
@@ -247,7 +247,7 @@ impl Claim {
             match (&mut report, asked_at) {
                 (None, Some(_)) if !error.is_for_another_server() => return Err(error),
                 (Some(report), Some(at))
-                    if patience.was_in_line(&error, at, end, Instant::now()) =>
+                    if patience.was_in_queue(&error, at, end, Instant::now()) =>
                 {
                     report(&error);
                 }
@@ -258,7 +258,7 @@ impl Claim {
         }
     }
 
-    /// First phase: joins the line without waiting, so that the caller can act before the wait.
+    /// First phase: joins the queue without waiting, so that the caller can act before the wait.
     ///
     /// Dropping the future gives up, as for [`Self::acquire`].
     ///
@@ -303,26 +303,26 @@ impl Claim {
     }
 }
 
-/// The result of joining the line.
+/// The result of joining the queue.
 #[must_use = "dropping it gives the place or the lease up"]
-#[expect(clippy::exhaustive_enums, reason = "granted at once or in the line")]
+#[expect(clippy::exhaustive_enums, reason = "granted at once or in the queue")]
 pub enum Entry {
     /// It was granted at once.
     Acquired(Lease),
-    /// A place in the line.
+    /// A place in the queue.
     Queued(Ticket),
 }
 
-/// A place in the line. Its turn may come before [`Self::wait`] is called; the lease runs from that moment, so call
+/// A place in the queue. Its turn may come before [`Self::wait`] is called; the lease runs from that moment, so call
 /// it within the lease.
-#[must_use = "dropping a ticket leaves the line"]
+#[must_use = "dropping a ticket leaves the queue"]
 pub struct Ticket(oneshot::Sender<Turn>);
 
 impl Ticket {
     /// Second phase: waits for the turn, at most `timeout`; `None` if the time is over first, and then the place is
     /// lost.
     ///
-    /// Dropping the future leaves the line, as for [`Claim::acquire`].
+    /// Dropping the future leaves the queue, as for [`Claim::acquire`].
     ///
     /// # Errors
     /// A time that does not fit; a refusal, including a lease that was granted and ended before this call; or a

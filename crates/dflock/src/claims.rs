@@ -56,7 +56,7 @@ pub enum KeyEvent<'a> {
     /// The key is requested now. The keys before it in the order are held. If all keys are granted at once, only the
     /// first is reported.
     Requested,
-    /// The server went away, for this reason, while the client waited for the key. The client joins the line again.
+    /// The server went away, for this reason, while the client waited for the key. The client joins the queue again.
     Interrupted(&'a ClientError),
     /// The lease of the key was lost while the client waited for another key. The other leases are released, and all
     /// keys are requested again.
@@ -105,7 +105,7 @@ impl Claims {
         self.acquire(Duration::ZERO).await
     }
 
-    /// Waits in one line after another for at most `timeout` in all; because the protocol has whole seconds, it can
+    /// Waits in one queue after another for at most `timeout` in all; because the protocol has whole seconds, it can
     /// be a second more. If the time is over first, releases the keys that were taken, and returns `None`.
     ///
     /// If the future is dropped, these keys are released in the background; see [`Claim::acquire`].
@@ -167,12 +167,12 @@ impl Claims {
         let Some(Leases { mut leases }) = apart.acquire_persistently(timeout, report).await? else {
             return Ok(None);
         };
-        let (outcome, left) = oneshot::channel();
+        let (outcome, detached) = oneshot::channel();
         let work = sessions.work();
         // Also if nobody waits for the outcome.
         tokio::spawn(async move {
             let grants = leases.iter().map(|lease| lease.grant.clone()).collect();
-            match apart.leave(&mut leases).await {
+            match apart.detach(&mut leases).await {
                 Ok(()) => {
                     if outcome.send(Ok(grants)).is_err() {
                         apart.release_all(&leases).await;
@@ -185,11 +185,11 @@ impl Claims {
             }
             drop(work);
         });
-        left.await.unwrap_or_else(|_| Err(ClientError::closed())).map(Some)
+        detached.await.unwrap_or_else(|_| Err(ClientError::closed())).map(Some)
     }
 
     /// Leaves all leases at their servers. They are renewed until all servers have said that they keep them.
-    async fn leave(&self, leases: &mut [Lease]) -> Result<(), ClientError> {
+    async fn detach(&self, leases: &mut [Lease]) -> Result<(), ClientError> {
         let mut graces = HashMap::new();
         for (claim, lease) in self.claims.iter().zip(&*leases) {
             let server = claim.route.first();
@@ -205,10 +205,10 @@ impl Claims {
             };
         }
         for lease in leases.iter() {
-            lease.order_leave();
+            lease.order_detach();
         }
         for lease in leases.iter_mut() {
-            lease.left().await?;
+            lease.detached().await?;
         }
         for (claim, lease) in self.claims.iter().zip(leases) {
             if let Some(Some(_)) = graces.get(&claim.route.first()) {

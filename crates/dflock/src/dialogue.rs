@@ -104,7 +104,7 @@ pub struct Grant {
 
 /// The answer to an enqueue.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(clippy::exhaustive_enums, reason = "granted at once or in the line")]
+#[expect(clippy::exhaustive_enums, reason = "granted at once or in the queue")]
 pub enum Place {
     /// It was granted at once.
     Granted(Grant),

@@ -90,10 +90,10 @@ pub(super) enum Order {
         outcome: Released,
     },
     /// To end, and to leave all its holds at the server.
-    Leave,
+    Detach,
 }
 
-/// The second phase of a request for a place in the line.
+/// The second phase of a request for a place in the queue.
 pub(super) struct Turn {
     pub(super) timeout: Duration,
     pub(super) outcome: oneshot::Sender<Taken>,
@@ -231,16 +231,16 @@ impl Lease {
     }
 
     /// Has the session leave all its holds at the server.
-    pub(super) fn order_leave(&self) {
+    pub(super) fn order_detach(&self) {
         // If the session has ended, it was ordered before.
-        let _ = self.orders.send(Order::Leave);
+        let _ = self.orders.send(Order::Detach);
     }
 
     /// Waits until the session has left all its holds, and has closed its connection.
     ///
     /// # Errors
     /// The lease is lost, or over by then.
-    pub(super) async fn left(&mut self) -> Result<(), ClientError> {
+    pub(super) async fn detached(&mut self) -> Result<(), ClientError> {
         let _ = self.state.wait_for(|_| false).await;
         match *self.state.borrow() {
             State::Held { asked_at, .. } if asked_at.elapsed() < self.grant.ttl => Ok(()),
@@ -350,7 +350,7 @@ pub(super) struct Holds {
     pub(super) orders: Orders,
     inbox: mpsc::UnboundedReceiver<Order>,
     /// All holds are to be left at the server. Whoever waits for that is woken when this session drops its holds.
-    pub(super) is_leaving: bool,
+    pub(super) is_detaching: bool,
     /// Of everything that works for the client; see [`super::session::Sessions`].
     alive: watch::Receiver<()>,
 }
@@ -358,7 +358,7 @@ pub(super) struct Holds {
 impl Holds {
     pub(super) fn new(route: Arc<Route>, alive: watch::Receiver<()>) -> Self {
         let (orders, inbox) = mpsc::unbounded_channel();
-        Self { route, list: Vec::new(), orders, inbox, is_leaving: false, alive }
+        Self { route, list: Vec::new(), orders, inbox, is_detaching: false, alive }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -517,7 +517,7 @@ impl Holds {
                 Err(error) => drop(outcome.send(Err(error))),
             },
             Order::Renew { token, since } => self.urge(&token, since),
-            Order::Leave => self.is_leaving = true,
+            Order::Detach => self.is_detaching = true,
             Order::Take { .. } => {}
         }
     }
@@ -532,12 +532,12 @@ impl Holds {
         });
     }
 
-    /// Leaves a connection: gives back what was requested there and is granted late, and closes it then. A server that
+    /// Closes a connection in the background: first gives back what was requested there and is granted late. A server that
     /// has not answered for its read timeout has closed the connection, or hangs.
     ///
     /// As long as a lost lease is neither over nor released, its holder may still be stopping its work. A server that
     /// resumes would free the lease when the connection closes, so that stays open.
-    pub(super) fn leave(&self, mut connection: Connection, unanswered: Vec<Wanted>) {
+    pub(super) fn close_later(&self, mut connection: Connection, unanswered: Vec<Wanted>) {
         let (route, alive) = (Arc::clone(&self.route), self.alive.clone());
         let lost = self.list.iter().filter(|hold| hold.loss() == Some(Loss::Unreachable));
         let lost: Vec<_> = lost.map(|hold| (hold.schedule.until, hold.state.clone())).collect();

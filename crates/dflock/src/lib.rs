@@ -26,7 +26,7 @@
 //! settings.name = Some("nightly report".to_owned());
 //! let client = Client::new(settings)?;
 //!
-//! // Wait in line for at most 10 seconds; leases of 30 seconds, renewed in the background.
+//! // Wait in the queue for at most 10 seconds; leases of 30 seconds, renewed in the background.
 //! let claim = client.lock("nightly-report")?.ttl(Duration::from_secs(30))?;
 //! if let Some(lease) = claim.acquire(Duration::from_secs(10)).await? {
 //!     tokio::select! {

@@ -58,7 +58,7 @@ impl Route {
     }
 
     /// A connection on which the server has answered. Otherwise a server that is about to end, or does not speak the
-    /// protocol, would look like one with a long line. The servers are tried one after another, without waiting for
+    /// protocol, would look like one with a long queue. The servers are tried one after another, without waiting for
     /// slow ones; no request is sent that would matter if it arrived late.
     pub(super) async fn open(&self) -> Result<Connection, ClientError> {
         let mut waiting = self.in_order().into_iter();

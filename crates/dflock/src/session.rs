@@ -26,7 +26,7 @@ use tokio::sync::{Mutex as Turns, mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 /// A grant that needs no wait comes within this time, and a request that is given up earlier is still waited for until
-/// then. A request that takes longer stands in line, and leaves the line when it is given up.
+/// then. A request that takes longer stands in the queue, and leaves the queue when it is given up.
 const LINGER: Duration = Duration::from_secs(1);
 
 /// The sessions of one client.
@@ -106,7 +106,7 @@ impl Sessions {
         Some(confirmed(taken.await.ok()?).await)
     }
 
-    /// Joins the line on this connection.
+    /// Joins the queue on this connection.
     pub(super) fn enqueue(
         self: &Arc<Self>,
         route: &Arc<Route>,
@@ -196,7 +196,7 @@ impl Session {
         self.hold().await;
     }
 
-    /// The first request of a session, or the second for a place in the line.
+    /// The first request of a session, or the second for a place in the queue.
     async fn begin(
         &mut self,
         wanted: &[Wanted],
@@ -208,7 +208,7 @@ impl Session {
             biased;
             answer = request(&mut self.connection) => answer,
             () = given_up(&mut outcome, asked_at) => {
-                // The client leaves the line. A grant that is on its way comes before the end.
+                // The client leaves the queue. A grant that is on its way comes before the end.
                 self.connection.close_sending().await;
                 self.unanswered = wanted.to_vec();
                 return;
@@ -281,7 +281,7 @@ impl Session {
 
     /// Until everything is released.
     async fn hold(mut self) {
-        while !self.holds.is_empty() && !self.holds.is_leaving {
+        while !self.holds.is_empty() && !self.holds.is_detaching {
             let event = self.event().await;
             self.has_renewed = matches!(event, Event::Due);
             match event {
@@ -308,8 +308,8 @@ impl Session {
             }
         }
         if !self.unanswered.is_empty() {
-            self.holds.leave(self.connection, self.unanswered);
-        } else if self.holds.is_leaving {
+            self.holds.close_later(self.connection, self.unanswered);
+        } else if self.holds.is_detaching {
             self.connection.answer_limit = self.route.settings.answer_limit;
             self.connection.close().await;
         }
@@ -395,9 +395,9 @@ impl Session {
     fn moved(&mut self, anew: Anew) {
         let earlier = std::mem::replace(&mut self.connection, anew.connection);
         self.is_silent = false;
-        self.holds.leave(earlier, std::mem::take(&mut self.unanswered));
+        self.holds.close_later(earlier, std::mem::take(&mut self.unanswered));
         for silent in self.silent.drain(..) {
-            self.holds.leave(silent, Vec::new());
+            self.holds.close_later(silent, Vec::new());
         }
         for (token, renewal) in &anew.renewals {
             self.holds.heard(token, *renewal);

@@ -59,11 +59,11 @@ impl Patience {
         Self { is_to_return: true, ..Self::until(end) }
     }
 
-    /// A client that wants to wait in line until `end` has failed by this error, after a request that was sent at
-    /// `asked_at`. Returns whether it stood in line: for the first time, or again and for a while. If it did, it wants
-    /// to return, and the patience is for that from now on. A client that was refused at once was not in line, and
-    /// neither was one that asked a server that does not lead.
-    pub(super) fn was_in_line(
+    /// A client that wants to wait in the queue until `end` has failed by this error, after a request that was sent at
+    /// `asked_at`. Returns whether it stood in the queue: for the first time, or again and for a while. If it did, it
+    /// wants to return, and the patience is for that from now on. A client that was refused at once was not in the
+    /// queue, and neither was one that asked a server that does not lead.
+    pub(super) fn was_in_queue(
         &mut self,
         error: &ClientError,
         asked_at: Instant,
@@ -72,11 +72,11 @@ impl Patience {
     ) -> bool {
         let is_lost = error.is_passing() || error.is_expired();
         let is_new = !self.is_to_return && !error.is_for_another_server();
-        let was_in_line = is_lost && (is_new || was_waited_for(asked_at, now));
-        if was_in_line {
+        let was_in_queue = is_lost && (is_new || was_waited_for(asked_at, now));
+        if was_in_queue {
             *self = Self::to_return_until(end);
         }
-        was_in_line
+        was_in_queue
     }
 
     /// Waits for the next attempt.
@@ -225,7 +225,7 @@ mod tests {
         assert_eq!(found, [at_first, later]);
     }
 
-    /// The first time at once, and again only after a while in line.
+    /// The first time at once, and again only after a while in the queue.
     #[rstest]
     #[case::lost(ClientError::TimedOut, [true, false, true])]
     #[case::too_late(ClientError::Refused(Refusal::LeaseExpired), [true, false, true])]
@@ -233,11 +233,11 @@ mod tests {
     fn a_client_loses_its_place(#[case] error: ClientError, #[case] want: [bool; 3]) {
         let now = Instant::now();
         let mut patience = Patience::until(now);
-        let mut was_in_line = |ms| {
+        let mut was_in_queue = |ms| {
             let later = now + Duration::from_millis(ms);
-            patience.was_in_line(&error, now, now, later)
+            patience.was_in_queue(&error, now, now, later)
         };
-        assert_eq!([0, 99, 100].map(&mut was_in_line), want);
+        assert_eq!([0, 99, 100].map(&mut was_in_queue), want);
     }
 
     const fn seconds(count: u64) -> Duration {

@@ -71,7 +71,7 @@ impl<'a> KeysWanted<'a> {
         self.claims.acquire_detached(timeout, |key, step| self.report(key, step)).await
     }
 
-    /// Until the locks are ours, signals end this process as they end any other, and the place in the line with it. Of
+    /// Until the locks are ours, signals end this process as they end any other, and the place in the queue with it. Of
     /// several locks some may be held by then.
     ///
     /// # Errors
