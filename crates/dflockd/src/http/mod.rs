@@ -97,7 +97,7 @@ const MAX_REQUESTS: usize = 10_000;
 /// Answers the requests of servers that do not lead, for as long as the server runs.
 #[cfg(feature = "etcd")]
 pub(crate) async fn serve_standbys(shared: Arc<Shared>) {
-    let mut streams = shared.standby.take_http_streams();
+    let mut streams = shared.cluster.take_http_streams();
     let site = Arc::new(Site::new(shared, Reach::Standby, Seats::new(MAX_REQUESTS, MAX_REQUESTS)));
     while let Some(stream) = streams.recv().await {
         site.seats.spawn(|seat| converse(Arc::clone(&site), seat, stream, None));

@@ -14,7 +14,7 @@ use crate::server::{
     of_handshake,
 };
 #[cfg(feature = "etcd")]
-use crate::server::{Link, Place, open_http};
+use crate::server::{Leader, Link, open_http};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::{Body, Bytes};
 #[cfg(feature = "etcd")]
@@ -176,19 +176,19 @@ impl Site {
         answering.permit();
         #[cfg(feature = "etcd")]
         if found.route.is_about_locks() && !self.shared.has_locks() {
-            match self.shared.standby.place().await {
-                Place::Here => {}
-                Place::Link(link) => {
+            match self.shared.cluster.leader().await {
+                Leader::Here => {}
+                Leader::Linked(link) => {
                     let is_draining = self.shared.is_draining();
                     // One that only reads may have closed its sending side.
                     let may_part = found.access == SecretNeeded::Locks;
                     // The end of this server waits for its answer.
-                    let standby = &self.shared.standby;
-                    let _counted = may_part.then(|| standby.passed.one(&self.shared.changed));
+                    let cluster = &self.shared.cluster;
+                    let _counted = may_part.then(|| cluster.passed.one(&self.shared.changed));
                     let caller = (caller, may_part);
                     return ask_leader(link, (head, body), caller, is_draining).await;
                 }
-                Place::Changing | Place::Nowhere => return Err(Fault::StoreAway),
+                Leader::Changing | Leader::Unknown => return Err(Fault::StoreAway),
             }
         }
         self.perform(found, (head, &body), caller).await

@@ -260,7 +260,7 @@ impl Connection {
         // It has no holds.
         self.shared.leave(self.id, AutoRelease::Off);
         self.shared.core().connections.reuse_serial(self.serial);
-        self.shared.standby.welcome((self.transport, shown), self.peer);
+        self.shared.cluster.welcome((self.transport, shown), self.peer);
     }
 
     /// Reports to a client which of its holds were taken away, between two answers. The body of `stats` is no place for it:

@@ -3,7 +3,7 @@
 use super::connection::serve;
 use super::core::Shared;
 #[cfg(feature = "etcd")]
-use super::link::{Place, standby::pass};
+use super::link::{Leader, standby::pass};
 use super::transport::{Peer, Transport, of_handshake};
 use leases::{AutoRelease, ConnId};
 use socket2::{SockRef, TcpKeepalive};
@@ -158,15 +158,15 @@ fn begin(shared: &Arc<Shared>, stream: TcpStream, peer: Peer) {
 
 #[cfg(feature = "etcd")]
 async fn begin_where_locks_are(shared: Arc<Shared>, stream: TcpStream, peer: Peer) {
-    match shared.standby.place().await {
-        Place::Link(link) => {
-            let _counted = shared.standby.passed.one(&shared.changed);
+    match shared.cluster.leader().await {
+        Leader::Linked(link) => {
+            let _counted = shared.cluster.passed.one(&shared.changed);
             if let Some(transport) = secure(&shared, stream, peer, None).await {
                 shared.core().tallies.accepted += 1;
                 pass(&shared, transport, peer, link).await;
             }
         }
-        Place::Here | Place::Changing | Place::Nowhere => begin_here(&shared, stream, peer),
+        Leader::Here | Leader::Changing | Leader::Unknown => begin_here(&shared, stream, peer),
     }
 }
 
@@ -186,11 +186,11 @@ fn begin_here(shared: &Arc<Shared>, stream: TcpStream, peer: Peer) {
         })),
         // It may be a standby.
         #[cfg(feature = "etcd")]
-        None if shared.standby.leads() => drop(tokio::spawn(async move {
+        None if shared.cluster.leads() => drop(tokio::spawn(async move {
             let secured = secure(&shared, stream, peer, None);
-            let link = shared.standby.admit(secured).await;
+            let link = shared.cluster.admit(secured).await;
             if let Some(link) = link {
-                shared.standby.welcome(link, peer);
+                shared.cluster.welcome(link, peer);
             }
         })),
         None => {}

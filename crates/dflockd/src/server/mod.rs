@@ -47,7 +47,7 @@ use leases_etcd::{Contact, EtcdJournal};
 #[cfg(feature = "etcd")]
 use link::standby::{follow, release_unknown};
 #[cfg(feature = "etcd")]
-pub(crate) use link::{Link, Place, open_http};
+pub(crate) use link::{Leader, Link, open_http};
 pub(crate) use listener::{Listener, address};
 pub(crate) use settings::{HttpSettings, Settings};
 use state::DiskJournal;
@@ -90,7 +90,7 @@ pub(crate) async fn run(shared: Arc<Shared>, listeners: Vec<Listener>) -> io::Re
         task.abort();
     }
     #[cfg(feature = "etcd")]
-    shared.standby.drain().await;
+    shared.cluster.drain().await;
     // The clients of a leader of several servers leave when its term has ended: the next leader knows their holds.
     if !shared.settings.is_shared() {
         leave_in_time(&shared).await;
@@ -166,9 +166,9 @@ fn start_recorder(shared: &Arc<Shared>) -> Option<JoinHandle<()>> {
     let default_lease = settings.caps.default_ttl;
     #[cfg(feature = "etcd")]
     if let Some(etcd) = &settings.etcd {
-        let standby = &shared.standby;
+        let cluster = &shared.cluster;
         let (address, is_tls) = (settings.advertise.clone(), settings.tls.is_some());
-        let contact = Contact { address, secret: standby.secret.clone(), is_tls };
+        let contact = Contact { address, secret: cluster.secret.clone(), is_tls };
         let journal = EtcdJournal::new(etcd.clone(), default_lease, contact);
         tokio::spawn(follow(Arc::clone(shared), journal.observer()));
         return Some(tokio::spawn(record(Arc::clone(shared), journal)));
@@ -183,10 +183,10 @@ async fn record<J: Journal>(shared: Arc<Shared>, mut journal: J) {
         let now = shared.now();
         shared.core().begin_term(&recovered, now);
         #[cfg(feature = "etcd")]
-        shared.standby.set_leading(true);
+        shared.cluster.set_leading(true);
         let served = serve_term(&shared, &mut journal).await;
         #[cfg(feature = "etcd")]
-        shared.standby.set_leading(false);
+        shared.cluster.set_leading(false);
         if served.is_err() {
             tracing::error!(
                 "holds cannot be recorded: all clients are sent away, and no hold is released"

@@ -96,7 +96,7 @@ impl Connection {
         // A standby that knows the secret of this leader. Any other peer gets the usual answer.
         #[cfg(feature = "etcd")]
         if lines[0] == COMMAND {
-            if let Some(shown) = self.shared.standby.greet(&self.transport, lines[1]) {
+            if let Some(shown) = self.shared.cluster.greet(&self.transport, lines[1]) {
                 return Err(End::Link(shown));
             }
         }

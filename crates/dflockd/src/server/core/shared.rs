@@ -4,7 +4,7 @@
 use super::{Core, Readiness, Tallies};
 use crate::server::access::Access;
 #[cfg(feature = "etcd")]
-use crate::server::link::Standby;
+use crate::server::link::Cluster;
 use crate::server::settings::Settings;
 use crate::server::transport::{Peer, Tls};
 use leases::journal::Failed;
@@ -38,7 +38,7 @@ pub(crate) struct Shared {
     pub(crate) changed: Notify,
     /// What this server knows of the others.
     #[cfg(feature = "etcd")]
-    pub(crate) standby: Standby,
+    pub(crate) cluster: Cluster,
 }
 
 /// The metrics of a server at one moment.
@@ -77,14 +77,14 @@ impl Shared {
             pace: Pace::new(),
             changed: Notify::new(),
             #[cfg(feature = "etcd")]
-            standby: Standby::new(),
+            cluster: Cluster::new(),
         }
     }
 
     /// The number of connections that are passed on to another server.
     pub(crate) fn passed(&self) -> usize {
         #[cfg(feature = "etcd")]
-        return self.standby.passed.now();
+        return self.cluster.passed.now();
         #[cfg(not(feature = "etcd"))]
         0
     }
@@ -92,7 +92,7 @@ impl Shared {
     /// Whether all clients have left for which the end of the server waits.
     pub(crate) fn is_empty(&self) -> bool {
         #[cfg(feature = "etcd")]
-        if self.standby.is_busy() {
+        if self.cluster.is_busy() {
             return false;
         }
         !self.core().has_clients()
@@ -258,7 +258,7 @@ impl Shared {
     /// Whether the locks are in this process.
     #[cfg(feature = "etcd")]
     pub(crate) fn has_locks(&self) -> bool {
-        !self.settings.is_shared() || self.standby.leads()
+        !self.settings.is_shared() || self.cluster.leads()
     }
 
     /// Ends the connection with this number; false if there is none.
@@ -274,7 +274,7 @@ impl Shared {
     pub(crate) fn readiness(&self) -> Readiness {
         let now = self.now();
         #[cfg(feature = "etcd")]
-        if self.standby.has_link() && !self.is_draining() {
+        if self.cluster.has_link() && !self.is_draining() {
             return Readiness::READY;
         }
         self.core().readiness(self.settings.state.as_deref(), now)
@@ -283,7 +283,7 @@ impl Shared {
     /// The metrics now.
     pub(crate) fn numbers(&self) -> Numbers {
         #[cfg(feature = "etcd")]
-        let etcd = self.standby.numbers();
+        let etcd = self.cluster.numbers();
         #[cfg(not(feature = "etcd"))]
         let etcd: Option<EtcdNumbers> = None;
         let passed = self.passed();

@@ -3,8 +3,8 @@
 
 use super::stream::{LinkStream, StandbyFacts};
 use super::{
-    ADDRESS, CLIENT, COMMAND, DRAINING, HANDSHAKE, HTTP, KEY, LEADER_SHOWS, RELEASE,
-    SILENCE_OF_STANDBY, STANDBY_SHOWS, Standby, TOKEN, configure, proof, watch_for_silence,
+    ADDRESS, CLIENT, COMMAND, Cluster, DRAINING, HANDSHAKE, HTTP, KEY, LEADER_SHOWS, RELEASE,
+    SILENCE_OF_STANDBY, STANDBY_SHOWS, TOKEN, configure, proof, watch_for_silence,
 };
 use crate::server::access::AuthToken;
 use crate::server::core::Shared;
@@ -28,7 +28,7 @@ use tokio::time::timeout;
 /// How long the last answers of a term may take on their way.
 const LAST_ANSWERS: Duration = Duration::from_secs(2);
 
-impl Standby {
+impl Cluster {
     /// Whether a standby has shown the right secret, and what is shown to it: the proof of this side, the address of
     /// the standby as seen here, and the address here that it has reached.
     pub(in crate::server) fn greet(&self, transport: &Transport, shown: &[u8]) -> Option<String> {
@@ -73,7 +73,7 @@ impl Standby {
 /// Serves standbys for as long as the server runs.
 pub(in crate::server) async fn serve_standbys(shared: Arc<Shared>) {
     let (sender, mut standbys) = unbounded_channel();
-    let _it_is_the_first = shared.standby.standbys.set(sender);
+    let _it_is_the_first = shared.cluster.standbys.set(sender);
     while let Some(((transport, shown), peer)) = standbys.recv().await {
         tokio::spawn(serve(Arc::clone(&shared), transport, peer, shown));
     }
@@ -81,7 +81,7 @@ pub(in crate::server) async fn serve_standbys(shared: Arc<Shared>) {
 
 /// Serves a standby until the link or the term ends.
 async fn serve(shared: Arc<Shared>, mut socket: Transport, peer: Peer, shown: String) {
-    let _counted = shared.standby.links.one(&shared.changed);
+    let _counted = shared.cluster.links.one(&shared.changed);
     let mut builder = Builder::new();
     let answer = format!("ok {shown}\n");
     let handshake = async {
@@ -103,7 +103,7 @@ async fn serve(shared: Arc<Shared>, mut socket: Transport, peer: Peer, shown: St
     tokio::select! {
         () = accept(&shared, &mut link, &origin) => {}
         () = silence => {}
-        () = shared.standby.leads_no_more() => {
+        () = shared.cluster.leads_no_more() => {
             link.graceful_shutdown();
             let _ = timeout(LAST_ANSWERS, accept(&shared, &mut link, &origin)).await;
         }
@@ -151,7 +151,7 @@ fn serve_stream(
             if let Some(sender) = accept(StatusCode::OK) {
                 let stream = LinkStream::of_leader(sender, receiver, Arc::clone(origin));
                 // Without a task that answers HTTP, the stream ends here.
-                let _ = shared.standby.http.get().map(|http| http.send(stream.into()));
+                let _ = shared.cluster.http.get().map(|http| http.send(stream.into()));
             }
         }
         RELEASE => release(shared, &head, respond),

@@ -17,7 +17,7 @@
 //! - Anything else, above all the end of the link: it is not known what became of the client. Its holds stay.
 //!
 //! When the leader dies, its links end. Each standby closes the clients of such a link (`standby::pass`), and lets new
-//! ones wait (`Place::Changing`). If the leader's own socket refuses connections, a standby ends the leader's session in
+//! ones wait (`Leader::Changing`). If the leader's own socket refuses connections, a standby ends the leader's session in
 //! etcd (`depose`). Otherwise the session expires. One standby then takes the lead and reads the holds (`leases_etcd`),
 //! and its engine continues with them (`Core::begin_term`). The others link to it. Clients come back by themselves, and
 //! renew.
@@ -68,7 +68,7 @@ const BEAT: Duration = Duration::from_millis(500);
 /// How many beats a leader may be silent. By then another one may lead.
 const SILENCE_OF_LEADER: u32 = 6;
 /// How many beats a standby may be silent. Its clients lose nothing until then. Afterwards they lose their places in
-/// the lines.
+/// the queues.
 const SILENCE_OF_STANDBY: u32 = 13;
 
 /// Sets the limits of either side. Both are servers of ours, so no guard against a hostile peer may end the link.
@@ -137,22 +137,22 @@ const GREETINGS: usize = 8;
 /// A link to the leader.
 pub(crate) type Link = SendRequest<Bytes>;
 
-/// Where the locks are.
+/// Which server leads, so has the locks, as far as this one knows.
 #[derive(Clone)]
-pub(crate) enum Place {
-    /// In this process.
+pub(crate) enum Leader {
+    /// This one.
     Here,
-    /// At the other end of this link.
-    Link(Link),
-    /// Soon at another leader, or over a new link.
+    /// The one at the other end of this link.
+    Linked(Link),
+    /// Soon another one, or the same over a new link.
     Changing,
-    /// Unknown: etcd does not answer, or the term of this server has just ended.
-    Nowhere,
+    /// Etcd does not answer, or the term of this server has just ended.
+    Unknown,
 }
 
-/// What a server knows of the others.
-pub(crate) struct Standby {
-    place: watch::Sender<Place>,
+/// What this server knows of the others of its service, and they of it.
+pub(crate) struct Cluster {
+    leader: watch::Sender<Leader>,
     /// What a standby must show to this server while it leads.
     pub(in crate::server) secret: String,
     /// Clients and HTTP requests that are passed on to the leader.
@@ -193,10 +193,10 @@ impl Drop for Counted<'_> {
     }
 }
 
-impl Standby {
+impl Cluster {
     pub(in crate::server) fn new() -> Self {
         Self {
-            place: watch::channel(Place::Changing).0,
+            leader: watch::channel(Leader::Changing).0,
             secret: format!("{:016x}{:016x}", random(), random()),
             passed: Count::default(),
             links: Count::default(),
@@ -219,16 +219,16 @@ impl Standby {
 
     /// This server leads from now on, or no longer.
     pub(in crate::server) fn set_leading(&self, leads: bool) {
-        self.place.send_replace(if leads { Place::Here } else { Place::Nowhere });
+        self.leader.send_replace(if leads { Leader::Here } else { Leader::Unknown });
     }
 
     /// Notes where the locks are, unless they are here: a server that leads learns of another leader by the end of its
     /// own term.
-    fn set_elsewhere(&self, place: Place) {
-        self.place.send_if_modified(|last| {
-            let is_elsewhere = !matches!(last, Place::Here);
+    fn set_elsewhere(&self, leader: Leader) {
+        self.leader.send_if_modified(|last| {
+            let is_elsewhere = !matches!(last, Leader::Here);
             if is_elsewhere {
-                *last = place;
+                *last = leader;
             }
             is_elsewhere
         });
@@ -236,31 +236,31 @@ impl Standby {
 
     /// Returns when this server does not lead.
     async fn leads_no_more(&self) {
-        let _ = self.place.subscribe().wait_for(|place| !matches!(place, Place::Here)).await;
+        let _ = self.leader.subscribe().wait_for(|leader| !matches!(leader, Leader::Here)).await;
     }
 
     pub(in crate::server) fn has_link(&self) -> bool {
-        matches!(*self.place.borrow(), Place::Link(_))
+        matches!(*self.leader.borrow(), Leader::Linked(_))
     }
 
     pub(in crate::server) fn leads(&self) -> bool {
-        matches!(*self.place.borrow(), Place::Here)
+        matches!(*self.leader.borrow(), Leader::Here)
     }
 
     /// Where a new connection is served. Waits while that changes.
-    pub(crate) async fn place(&self) -> Place {
-        let mut place = self.place.subscribe();
-        let known = place.wait_for(|place| !matches!(place, Place::Changing));
+    pub(crate) async fn leader(&self) -> Leader {
+        let mut leader = self.leader.subscribe();
+        let known = leader.wait_for(|leader| !matches!(leader, Leader::Changing));
         match timeout(PATIENCE, known).await {
-            Ok(Ok(place)) => place.clone(),
-            Ok(Err(_)) | Err(_) => Place::Nowhere,
+            Ok(Ok(leader)) => leader.clone(),
+            Ok(Err(_)) | Err(_) => Leader::Unknown,
         }
     }
 
     /// From now on, the clients that are passed on get no new holds.
     pub(in crate::server) async fn drain(&self) {
-        let place = self.place.borrow().clone();
-        if let Place::Link(link) = place {
+        let leader = self.leader.borrow().clone();
+        if let Leader::Linked(link) = leader {
             let _ = open_stream(link, DRAINING, &[]).await;
         }
     }

@@ -2,7 +2,7 @@
 
 use super::stream::LinkStream;
 use super::{
-    ADDRESS, CLIENT, COMMAND, HANDSHAKE, KEY, LEADER_SHOWS, Place, RELEASE, SILENCE_OF_LEADER,
+    ADDRESS, CLIENT, COMMAND, HANDSHAKE, KEY, LEADER_SHOWS, Leader, RELEASE, SILENCE_OF_LEADER,
     STANDBY_SHOWS, TOKEN, configure, open_stream, proof, send_request, to_hex, watch_for_silence,
 };
 use crate::server::core::Shared;
@@ -42,7 +42,7 @@ const ANSWER_BYTES: usize = 256;
 
 /// Keeps the link to the leader, for as long as the server runs.
 pub(in crate::server) async fn follow(shared: Arc<Shared>, observer: Observer) {
-    let _it_is_the_first = shared.standby.observer.set(observer.clone());
+    let _it_is_the_first = shared.cluster.observer.set(observer.clone());
     let mut seen = observer.watch();
     let mut deposed = None;
     // Clients wait until etcd has answered for the first time.
@@ -56,13 +56,13 @@ pub(in crate::server) async fn follow(shared: Arc<Shared>, observer: Observer) {
                 tokio::select! {
                     () = keep_link(&contact, &shared, &observer, &seen, &mut deposed) => {}
                     () = is_succeeded(&contact, seen.clone()) => {
-                        shared.standby.set_elsewhere(Place::Changing);
+                        shared.cluster.set_elsewhere(Leader::Changing);
                     }
                 }
                 continue;
             }
-            Seen::Unclear => shared.standby.set_elsewhere(Place::Nowhere),
-            // The place is here as soon as the term has begun.
+            Seen::Unclear => shared.cluster.set_elsewhere(Leader::Unknown),
+            // The leader is here as soon as the term has begun.
             Seen::Me => {}
         }
         if seen.changed().await.is_err() {
@@ -79,10 +79,10 @@ async fn keep_link(
     seen: &watch::Receiver<Seen>,
     deposed: &mut Option<Instant>,
 ) {
-    let set = |place| shared.standby.set_elsewhere(place);
+    let set = |leader| shared.cluster.set_elsewhere(leader);
     // Where the leader itself listens, if the last link was direct.
     let (mut direct, mut has_said) = (None, false);
-    set(Place::Changing);
+    set(Leader::Changing);
     loop {
         let linked = timeout(HANDSHAKE, connect(leader)).await;
         match linked.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into())) {
@@ -90,14 +90,14 @@ async fn keep_link(
                 let is_direct = reached.is_some();
                 tracing::info!(leader = leader.address, is_direct, "linked to the leader");
                 let silence = watch_for_silence(connection.ping_pong(), SILENCE_OF_LEADER, || {});
-                set(Place::Link(link));
+                set(Leader::Linked(link));
                 (direct, has_said) = (reached, false);
                 tokio::select! {
                     _ = connection => {}
                     () = silence => {}
                 }
                 tracing::warn!(leader = leader.address, "the link to the leader is lost");
-                set(Place::Changing);
+                set(Leader::Changing);
             }
             Err(err) => {
                 if !std::mem::replace(&mut has_said, true) {
@@ -271,13 +271,13 @@ pub(in crate::server) async fn release_unknown(shared: Arc<Shared>, records: Vec
 
 async fn release_one_unknown(shared: &Shared, key: Key<'_>, token: Token) {
     loop {
-        match shared.standby.place().await {
-            Place::Here => {
+        match shared.cluster.leader().await {
+            Leader::Here => {
                 if shared.release_unknown(key, token).await.is_ok() {
                     return;
                 }
             }
-            Place::Link(link) => {
+            Leader::Linked(link) => {
                 let headers = [(KEY, to_hex(key.bytes())), (TOKEN, to_hex(&token.bytes()))];
                 if let Ok((response, _sender)) = send_request(link, RELEASE, &headers).await {
                     if response.await.is_ok_and(|answer| answer.status().is_success()) {
@@ -285,7 +285,7 @@ async fn release_one_unknown(shared: &Shared, key: Key<'_>, token: Token) {
                     }
                 }
             }
-            Place::Changing | Place::Nowhere => {}
+            Leader::Changing | Leader::Unknown => {}
         }
         sleep(RETRY).await;
     }
