@@ -28,7 +28,6 @@ pub mod client;
 #[cfg(feature = "cli")]
 #[doc(hidden)]
 pub mod command;
-mod limits;
 mod sys;
 
 pub use client::{

@@ -12,7 +12,14 @@ use nix::unistd::{AccessFlags, faccessat};
 use ttylock::{Answer, DeviceName, Event, Holder, Layout, Outcome, Request, Table, Weight, follow};
 
 use super::{Address, Client, Error, PATIENCE, after_refusal};
-use crate::limits::COMPLAINT_SEARCH;
+
+/// Time for a search for holders that a command shows or removes, and for locks of its own ancestors. A STAT of the
+/// service ends earlier.
+#[cfg(feature = "cli")]
+pub(crate) const COMMAND_SEARCH: Duration = Duration::from_secs(2);
+
+/// The same for the names of holders in a complaint.
+pub(crate) const COMPLAINT_SEARCH: Duration = Duration::from_millis(500);
 
 /// Whom the user wants to be asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -326,6 +333,16 @@ mod tests {
 
     use super::*;
     use crate::client::LockError;
+
+    /// A command waits for what STAT finds.
+    #[cfg(feature = "cli")]
+    #[test]
+    fn searches_end_before_their_callers_give_up() {
+        use ttylock::limits::STATUS_SEARCH;
+
+        const { assert!(COMPLAINT_SEARCH.as_millis() < STATUS_SEARCH.as_millis()) };
+        const { assert!(2 * STATUS_SEARCH.as_millis() < COMMAND_SEARCH.as_millis()) };
+    }
 
     /// There is no socket, and the service on TCP hangs: it need not be started.
     #[test]

@@ -21,16 +21,25 @@ use nix::errno::Errno;
 use nix::sys::socket::{self, UnixAddr};
 use pidlockfile::Pid;
 
-pub use crate::limits::{PATIENCE, RELEASE_PATIENCE};
 pub use address::{Address, NotAnAddress, UNIX_SOCKET};
 pub use error::Error;
 pub use guard::{LockError, PortLock, lock, lock_at, lock_timeout, try_lock};
 pub use reply::{REPLY_LIMIT, Waiter};
 
-use crate::limits::WAIT_MAX_SECS;
 use crate::sys;
 use reply::Reply;
 use ttylock::{DeviceName, Holder, Outcome, Standing, Survey};
+
+/// For reaching the service, for its greeting, and for each answer. Longer than a service takes for its slowest LOCK.
+pub const PATIENCE: Duration = Duration::from_secs(10);
+
+/// For a release that was not confirmed and is repeated beside other work: the end of the process releases the lock in
+/// any case.
+pub const RELEASE_PATIENCE: Duration = Duration::from_secs(1);
+
+/// The longest time that one WAIT to a service may name, in seconds: one day (the service's own
+/// limit). A client that waits longer asks again.
+const WAIT_MAX_SECS: u32 = 86_400;
 
 /// How much is read at once, in bytes.
 const READ_BYTES: usize = 4096;

@@ -7,8 +7,7 @@ use wrapcmd::{Form, Value};
 use super::outcome::{Failure, Output, exit};
 use super::row::printable;
 use super::row::{self, Row};
-use crate::client::broker::{Broker, Route};
-use crate::limits::COMMAND_SEARCH;
+use crate::client::broker::{Broker, COMMAND_SEARCH, Route};
 use ttylock::{
     DeviceName, Holder, Layout, Request, Standing, Survey, Table, follow,
     limits::LOCKS_FOR_INVENTED as LOCKS_LISTED,

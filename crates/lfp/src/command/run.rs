@@ -23,9 +23,8 @@ use super::outcome::{Failure, Output, warn, words_of};
 use super::row::printable;
 use super::taking::Yielding;
 use super::{shim, waiting};
-use crate::client::broker::{Broker, Route, how_to_start};
+use crate::client::broker::{Broker, COMMAND_SEARCH, Route, how_to_start};
 use crate::client::{Address, PATIENCE};
-use crate::limits::COMMAND_SEARCH;
 
 /// How long the service may take for the first answer where we can wait for the lock.
 const ATTEMPT: Duration = Duration::from_secs(1);

@@ -7,9 +7,8 @@ use pidlockfile::Pid;
 
 use super::outcome::Failure;
 use super::row::{Row, rows};
-use crate::client::broker::{Broker, Route};
+use crate::client::broker::{Broker, COMMAND_SEARCH, COMPLAINT_SEARCH, Route};
 use crate::client::{Client, Error, Waiter};
-use crate::limits::{COMMAND_SEARCH, COMPLAINT_SEARCH};
 use ttylock::{
     DeviceName, Holder, Layout, OutOfSight, Standing, Survey, Table, openers_of, tell_exclusive,
 };
