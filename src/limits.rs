@@ -21,10 +21,6 @@ pub const ECHO_CHARS: usize = 64;
 /// A line of a reply with its end is shorter than this, in bytes. A key of STAT without room is left out.
 pub const REPLY_BYTES: usize = 512;
 
-/// The longest time in a WAIT and in `--idle-timeout`, in seconds: one day. More is answered with 550, or is a usage
-/// error.
-pub const WAIT_MAX_SECS: u32 = 86_400;
-
 /// Time without a complete command, unless `--idle-timeout` gives another. Then the connection gets 421 and is closed.
 pub const IDLE_TIMEOUT: Duration = Duration::from_secs(300);
 

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use lfp::client::{Address, PATIENCE};
+use lfp::client::{Address, LFP_WAIT_MAX_SECS, PATIENCE};
 use pidlockfile::Pid;
 
 use crate::real::{program, variable};
@@ -18,9 +18,6 @@ static SETTINGS: OnceLock<Settings> = OnceLock::new();
 
 /// The longest `LFP_TIMEOUT`, in seconds.
 const TIMEOUT_MAX_SECS: u64 = 60;
-
-/// The longest `LFP_WAIT`, in seconds.
-const WAIT_MAX_SECS: u64 = 1_000_000_000;
 
 /// What is read once: the program may change its environment at any time, and a signal handler may have
 /// interrupted it in that.
@@ -80,7 +77,7 @@ fn read() -> Settings {
         run: variable(c"LFP_RUN_PID").and_then(|text| Pid::parse(&text).ok()),
         whom: variable(c"LFP_SERVER").map_or(Whom::Usual, |text| whom_in(&text)),
         timeout: seconds(c"LFP_TIMEOUT", TIMEOUT_MAX_SECS).unwrap_or(PATIENCE),
-        wait: seconds(c"LFP_WAIT", WAIT_MAX_SECS),
+        wait: seconds(c"LFP_WAIT", LFP_WAIT_MAX_SECS),
         ports: ports_in(&ports),
         is_exclusive: is_on(c"LFP_EXCLUSIVE"),
         devices: ports,

@@ -3,6 +3,10 @@
 
 use std::time::Duration;
 
+/// The longest time in a WAIT and in `--idle-timeout`, in seconds: one day. More is answered with 550, or is a usage
+/// error.
+pub const WAIT_MAX_SECS: u32 = 86_400;
+
 /// A device name of a client, in bytes, with its `/dev/` if it has one. A longer one is answered with 550.
 pub const NAME_BYTES: usize = 255;
 

@@ -28,6 +28,7 @@ pub use reply::{REPLY_LIMIT, Waiter};
 
 use crate::sys;
 use reply::Reply;
+use ttylock::limits::WAIT_MAX_SECS;
 use ttylock::{DeviceName, Holder, Outcome, Standing, Survey};
 
 /// For reaching the service, for its greeting, and for each answer. Longer than a service takes for its slowest LOCK.
@@ -37,9 +38,8 @@ pub const PATIENCE: Duration = Duration::from_secs(10);
 /// any case.
 pub const RELEASE_PATIENCE: Duration = Duration::from_secs(1);
 
-/// The longest time that one WAIT to a service may name, in seconds: one day (the service's own
-/// limit). A client that waits longer asks again.
-const WAIT_MAX_SECS: u32 = 86_400;
+/// The longest `LFP_WAIT`, in seconds: how long an unmodified program waits for a busy port (liblfp_preload(7)).
+pub const LFP_WAIT_MAX_SECS: u64 = 1_000_000_000;
 
 /// How much is read at once, in bytes.
 const READ_BYTES: usize = 4096;
@@ -71,7 +71,7 @@ pub struct Client {
     greeting: String,
 }
 
-/// The time in a WAIT: whole seconds, rounded up, at most [`WAIT_MAX_SECS`].
+/// The time in a WAIT: whole seconds, rounded up, at most [`WAIT_MAX_SECS`]. A client that waits longer asks again.
 pub(crate) fn whole_seconds(time: Duration) -> u32 {
     let whole = time.as_millis().div_ceil(1000);
     u32::try_from(whole).unwrap_or(WAIT_MAX_SECS).min(WAIT_MAX_SECS)

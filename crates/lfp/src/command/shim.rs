@@ -16,6 +16,7 @@ use ttylock::DeviceName;
 use super::arguments::{Adopt, Run, ShimOnly};
 use super::executable::{Executable, Starter, in_path};
 use super::outcome::{Failure, Output, exit, warn, words_of};
+use crate::client::LFP_WAIT_MAX_SECS;
 use crate::client::broker::Route;
 
 /// The library, as the package installs it.
@@ -53,9 +54,6 @@ pub(super) fn additions(asked: &Run, route: &Route, pid: Pid) -> Result<Addition
     Ok(variables)
 }
 
-/// The longest `LFP_WAIT` that the library knows.
-const WAIT_MAX_SECS: u64 = 1_000_000_000;
-
 /// Becomes a command that holds nothing yet, and locks what it uses.
 ///
 /// # Errors
@@ -80,7 +78,7 @@ pub(super) fn run(asked: ShimOnly, route: &Route, output: &Output) -> Result<u8,
     if let Some(time) = asked.wait {
         // Whole seconds, as the protocol has them; it is not to give up before.
         let seconds = time.as_secs().saturating_add(u64::from(time.subsec_nanos() > 0));
-        let seconds = seconds.clamp(1, WAIT_MAX_SECS);
+        let seconds = seconds.clamp(1, LFP_WAIT_MAX_SECS);
         variables.push(("LFP_WAIT", seconds.to_string()));
     }
     Ok(output.not_started(wrapcmd::execute(program, words, &variables)))
