@@ -7,7 +7,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use ttylock::{BEGINNING, Dialect, SLASH_SIGNS};
+use ttylock::{BEGINNING, Dialect, SLASH_SIGNS, is_temporary};
 
 /// The longest name of a lock directory, in bytes: `/var/spool/locks`.
 pub const DIRECTORY_BYTES: usize = 16;
@@ -16,7 +16,7 @@ pub const DIRECTORY_BYTES: usize = 16;
 const NAME_BYTES: usize = 255;
 
 /// The characters of a template that mkstemp(3) replaces.
-const RANDOM_BYTES: usize = 6;
+pub(crate) const RANDOM_BYTES: usize = 6;
 
 /// How many `_` or `:` of a lock name may stand for `/`: no system nests its devices deeper.
 const DEPTH: usize = 4;
@@ -77,16 +77,11 @@ fn named(name: &[u8]) -> PathKind<'_> {
         return PathKind::Elsewhere;
     }
     match name.strip_prefix(BEGINNING.as_bytes()) {
-        Some(device) if !device.is_empty() && !is_on_the_way(device) => {
+        Some(device) if !device.is_empty() && !is_temporary(name) => {
             PathKind::Lock(Lock { file: name, device })
         }
         _ => PathKind::Temporary(name),
     }
-}
-
-/// `LCK..TM.XXXXXX` of mgetty and `LCK...PID` of liblockdev.
-fn is_on_the_way(device: &[u8]) -> bool {
-    device.starts_with(b"TM.") || device.starts_with(b".")
 }
 
 /// Whether a lock's name ends as mkstemp(3) makes names end, or as Qt's helper file
@@ -193,6 +188,8 @@ mod tests {
     #[case::cu("/var/lock/TMP000000007b", "temporary TMP000000007b")]
     #[case::mgetty("/var/lock/LCK..TM.a1b2c3", "temporary LCK..TM.a1b2c3")]
     #[case::liblockdev("/var/lock/LCK...123", "temporary LCK...123")]
+    #[case::dot_in_front("/var/lock/LCK...tty", "lock LCK...tty .tty")]
+    #[case::qt("/var/lock/LCK..ttyS0.rmlock", "temporary LCK..ttyS0.rmlock")]
     #[case::no_device("/var/lock/LCK..", "temporary LCK..")]
     #[case::numbered("/var/lock/LK.000.004.064", "temporary LK.000.004.064")]
     #[case::other_case("/var/lock/lck..ttyS0", "temporary lck..ttyS0")]

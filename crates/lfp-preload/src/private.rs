@@ -12,6 +12,7 @@ use rustix::process::geteuid;
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::mode::settings;
+use crate::path::RANDOM_BYTES;
 
 /// Ends the name of the directory where the usual one is not ours; 0: it was not wanted yet.
 static NUMBER: AtomicU64 = AtomicU64::new(0);
@@ -19,8 +20,7 @@ static NUMBER: AtomicU64 = AtomicU64::new(0);
 /// How many names are tried for a temporary.
 const TRIES: u32 = 100;
 
-/// The characters of a template that mkstemp(3) replaces, and the characters that it puts there.
-const RANDOM_BYTES: usize = 6;
+/// The characters that mkstemp(3) puts into a template.
 const DIGITS: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
 
 /// The directory, opened; made if it is not there. None: there is none that is only ours.

@@ -133,16 +133,17 @@ fn readings<'n>(
     forms: impl Iterator<Item = &'static NameForm>,
     file: &'n str,
 ) -> impl Iterator<Item = (&'static NameForm, NamedDevice<'n>)> {
-    let is_lock = !is_on_the_way(file);
+    let is_lock = !is_temporary(file.as_bytes());
     forms.filter(move |_| is_lock).filter_map(move |form| Some((form, form.parse(file)?)))
 }
 
-/// Files of other programs that have names like locks but are none: those in which mgetty (`LCK..TM.a1b2c3`) and
+/// Whether a file of another program is called like a lock and is none: those in which mgetty (`LCK..TM.a1b2c3`) and
 /// lockdev (`LCK...1234`) prepare locks, and those with which Qt removes locks.
-fn is_on_the_way(file: &str) -> bool {
-    file.starts_with("LCK..TM.")
-        || file.strip_prefix("LCK...").is_some_and(|pid| pid.bytes().all(|it| it.is_ascii_digit()))
-        || file.ends_with(".rmlock")
+#[must_use]
+pub fn is_temporary(file: &[u8]) -> bool {
+    file.starts_with(b"LCK..TM.")
+        || file.strip_prefix(b"LCK...").is_some_and(|pid| pid.iter().all(u8::is_ascii_digit))
+        || file.ends_with(b".rmlock")
 }
 
 /// Whether a file of this name is a lock of any dialect.
