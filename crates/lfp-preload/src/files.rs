@@ -1,7 +1,9 @@
 //! Files mode: handles a call that names a lock file, after the real call was made.
 //!
-//! Every function here is called only after a call that failed for lack of permission, or that looked at a
-//! lock. The result None means that the result of the real call stands.
+//! A call comes here only after it has failed for lack of permission, or has looked at a lock. The result `None` means that
+//! the result of the real call stands.
+//!
+//! Both modes ask here whose lock a lock file is, and read small files of the system.
 
 use std::borrow::Cow;
 use std::ffi::CStr;
@@ -11,20 +13,20 @@ use std::path::{Path, PathBuf};
 
 use lfp::Holder;
 use pidlockfile::Pid;
-use pidlockfile::process::lives;
+use pidlockfile::process::{Stat, lives, shares_locks_of};
 use rustix::fs::{
     CWD, FileType, MemfdFlags, Mode, OFlags, fstat, lstat, memfd_create, openat, readlinkat_raw,
     stat,
 };
-use rustix::io::{Errno, pread};
+use rustix::io::{Errno, pread, read};
 use rustix::process::{geteuid, getuid};
 use ttylock::{BEGINNING, Content, DeviceName, Dialect, Layout, Outcome, READ_LIMIT};
 
 use crate::locks::{self, State};
 use crate::mode::settings;
 use crate::path::{self, Lock, PathKind};
+use crate::private;
 use crate::service::{NoAnswer, Service, may_answer};
-use crate::{private, system};
 
 /// A file as a program named it.
 #[derive(Clone, Copy)]
@@ -430,5 +432,53 @@ fn pid_in(file: &OwnedFd) -> Option<Pid> {
 /// Whether it is the process that `lfp run` has locked for, and shares its locks with this one. A number that was given to
 /// another since does not.
 fn is_run(process: Pid) -> bool {
-    settings().run == Some(process) && system::shares_locks_of_holder(process)
+    settings().run == Some(process) && shares_locks_of_holder(process)
+}
+
+/// Bytes that are read at once.
+const PIECE_BYTES: usize = 2048;
+
+/// A small file of the system, or as much of it as is asked for. Past the C library, whose calls are our own here.
+pub(crate) fn read_file(path: &str, most: usize) -> Option<Vec<u8>> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
+    let file = openat(CWD, path, flags, Mode::empty()).ok()?;
+    let mut all = Vec::new();
+    let mut piece = [0; PIECE_BYTES];
+    while all.len() < most {
+        match read(&file, &mut piece) {
+            Ok(0) => break,
+            Ok(length) => all.extend_from_slice(piece.get(..length)?),
+            Err(Errno::INTR) => {}
+            Err(_) => return None,
+        }
+    }
+    Some(all)
+}
+
+/// More than the longest `/proc/PID/stat`.
+const STAT_BYTES: usize = 2048;
+
+/// Whether a lock of `holder` is this process's as well, by the rule of `lfp run`.
+pub(crate) fn shares_locks_of_holder(holder: Pid) -> bool {
+    shares_locks_of(holder, parent)
+}
+
+fn parent(child: Pid) -> Option<Pid> {
+    Pid::new(Stat::parse(&read_file(&format!("/proc/{child}/stat"), STAT_BYTES)?)?.parent)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_read_to_the_end_or_to_the_bound() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("file");
+        std::fs::write(&path, "x".repeat(PIECE_BYTES * 2)).unwrap();
+        let path = path.to_str().unwrap();
+        assert_eq!(read_file(path, usize::MAX).unwrap().len(), PIECE_BYTES * 2);
+        assert_eq!(read_file(path, 1).unwrap().len(), PIECE_BYTES);
+        assert_eq!(read_file("/nowhere", 1), None);
+    }
 }

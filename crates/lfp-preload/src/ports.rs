@@ -1,11 +1,12 @@
 //! Ports mode: takes the lock of a serial port when a program opens it, before the real call, so that the
-//! lines of a busy port do not move; and releases it when the last descriptor is closed.
+//! lines of a busy port do not move; and releases it when the last descriptor is closed. Says on standard error which
+//! process has a port, and that a port was opened without a lock.
 
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
 use std::ops::RangeInclusive;
 use std::os::fd::{AsRawFd, RawFd};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use lfp::Holder;
 use lfp::client::RELEASE_PATIENCE;
@@ -15,12 +16,13 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
+use rustix::stdio::stderr;
 use ttylock::{DeviceName, Numbers, Outcome, has_serial_driver};
 
 use crate::locks::{self, State};
 use crate::mode::{Ports, settings};
 use crate::service::{NoAnswer, Service, rest};
-use crate::{files, messages, path, real, system};
+use crate::{files, path, real};
 
 /// What is to happen around the opening of a port.
 pub(crate) enum Opening {
@@ -128,7 +130,7 @@ fn lock(name: &DeviceName, number: u64, asks: &mut Asks) -> Option<Opening> {
         // A port is opened without a lock only where no service keeps locks for others.
         Err(NoAnswer::Absent) => without(&device(), "the service does not answer"),
         Err(NoAnswer::Busy) => {
-            messages::unlocked(&device(), "the service has not answered in time");
+            warn_unlocked(&device(), "the service has not answered in time");
             Opening::Refused(HELD)
         }
         Err(NoAnswer::Unable(errno)) => Opening::Refused(errno),
@@ -158,7 +160,7 @@ fn busy(mut service: Service, name: &DeviceName, number: u64, asks: &mut Asks) -
     // The service may not be able to read the program's own lock file (socat -L).
     let in_file = || files::lock_holder(name);
     let pids: Vec<Option<Pid>> = holders.iter().map(|holder| holder.pid).collect();
-    let are_ours = are_all_ours(&pids, in_file, system::shares_locks_of_holder);
+    let are_ours = are_all_ours(&pids, in_file, files::shares_locks_of_holder);
     let believed: Vec<_> = holders.iter().filter(|_| are_ours).map(files::is_believed).collect();
     // In a container, the service's lock files may be out of sight. Otherwise somebody has just removed the file.
     if believed.contains(&None) && asks.look_again() {
@@ -178,10 +180,10 @@ fn busy(mut service: Service, name: &DeviceName, number: u64, asks: &mut Asks) -
     }
     let holder = holders.first();
     let Some(time) = settings().wait else {
-        messages::held(name, holder, "");
+        name_holder(name, holder, "");
         return Some(Opening::Refused(HELD));
     };
-    messages::held(name, holder, &format!("; waiting, {} at most", span(time)));
+    name_holder(name, holder, &format!("; waiting, {} at most", span(time)));
     locks::begin_asking();
     let answer = service.wait(name, Pid::this(), time);
     if answer == Ok(Outcome::Done) {
@@ -227,7 +229,7 @@ fn are_all_ours(
 
 /// There is no lock: the port is opened all the same, or must not be.
 fn without(device: &str, why: &str) -> Opening {
-    messages::unlocked(device, why);
+    warn_unlocked(device, why);
     match settings().ports {
         Ports::Must => Opening::Refused(NO_LOCK),
         Ports::Locked | Ports::Left => Opening::Plain,
@@ -347,7 +349,7 @@ fn listed() -> Option<Vec<RawFd>> {
 fn is_port(number: u64) -> bool {
     let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
     let listed = || {
-        let drivers = system::read_file("/proc/tty/drivers", DRIVERS_BYTES).unwrap_or_default();
+        let drivers = files::read_file("/proc/tty/drivers", DRIVERS_BYTES).unwrap_or_default();
         has_serial_driver(&String::from_utf8_lossy(&drivers), numbers(number))
     };
     path::is_port(major, minor) || !path::is_other(major) && listed() || is_further(number)
@@ -392,6 +394,63 @@ fn named(fd: RawFd) -> Option<DeviceName> {
     path.starts_with(b"/dev/").then(|| DeviceName::parse(path).ok())?
 }
 
+/// Larger than the file of any machine that lists its users in it.
+const PASSWD_BYTES: usize = 1 << 20;
+
+/// Says that a port is opened, or not, without a lock.
+fn warn_unlocked(device: &str, why: &str) {
+    say(&format!("lfp: no lock for {device}: {why}\n"));
+}
+
+/// Names the process that has a port, and what this process does about it, if somebody reads that.
+fn name_holder(device: &DeviceName, holder: Option<&Holder>, then: &str) {
+    if !settings().names_holder && !rustix::termios::isatty(stderr()) {
+        return;
+    }
+    let users = files::read_file("/etc/passwd", PASSWD_BYTES).unwrap_or_default();
+    let sentence = holder.map_or_else(
+        || "another process has it".to_owned(),
+        |holder| sentence(holder, &users, SystemTime::now()),
+    );
+    say(&format!("lfp: /dev/{}: {sentence}{then}\n", device.as_str()));
+}
+
+/// One write. It bypasses the C library, because its streams may be in use.
+fn say(line: &str) {
+    let _ = rustix::io::write(stderr(), line.as_bytes());
+}
+
+/// `held by alice, picocom, 3m20s`.
+fn sentence(holder: &Holder, users: &[u8], now: SystemTime) -> String {
+    let user = holder.user.map(|uid| name_in(users, uid).unwrap_or_else(|| format!("uid {uid}")));
+    let process =
+        || holder.pid.map_or_else(|| "a lock file".to_owned(), |pid| format!("pid {pid}"));
+    let mut text = format!("held by {}", user.unwrap_or_else(process));
+    if let Some(program) = holder.command.as_deref().and_then(program) {
+        text.extend([", ", program]);
+    }
+    if let Some(time) = holder.since.and_then(|since| now.duration_since(since).ok()) {
+        text.extend([", ", &span(time)]);
+    }
+    text
+}
+
+/// The name of a command line's program.
+fn program(line: &str) -> Option<&str> {
+    line.split(' ').next()?.rsplit('/').next().filter(|name| !name.is_empty())
+}
+
+/// What a user is called, by passwd(5): printable ASCII or nothing.
+fn name_in(users: &[u8], uid: u32) -> Option<String> {
+    let wanted = uid.to_string();
+    users.split(|byte| *byte == b'\n').find_map(|line| {
+        let mut fields = line.split(|byte| *byte == b':');
+        let name = fields.next().filter(|name| name.iter().all(u8::is_ascii_graphic))?;
+        let is_it = fields.nth(1)? == wanted.as_bytes() && !name.is_empty();
+        is_it.then(|| String::from_utf8_lossy(name).into_owned())
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use rstest::rstest;
@@ -418,5 +477,27 @@ mod tests {
         let holders: Vec<Option<Pid>> = holders.iter().map(|number| pid(*number)).collect();
         let is_ours = |holder: Pid| [1, 2].contains(&holder.as_raw());
         assert_eq!(are_all_ours(&holders, || pid(in_file), is_ours), ours);
+    }
+
+    const USERS: &[u8] =
+        b"root:x:0:0::/:/bin/sh\nalice:x:1000:1000::/:\n\x1bbad:x:1001::\n:x:1002:\nx\n";
+
+    #[rstest]
+    #[case::root(0, Some("root"))]
+    #[case::usual(1000, Some("alice"))]
+    #[case::control_characters(1001, None)]
+    #[case::nameless(1002, None)]
+    #[case::nobody(7, None)]
+    fn user_names_are_found_and_cleaned(#[case] uid: u32, #[case] expected: Option<&str>) {
+        assert_eq!(name_in(USERS, uid).as_deref(), expected);
+    }
+
+    #[rstest]
+    #[case::with_arguments("/usr/bin/picocom -b 9600 /dev/ttyUSB0", Some("picocom"))]
+    #[case::bare("tio", Some("tio"))]
+    #[case::nothing("", None)]
+    #[case::directory("/usr/ x", None)]
+    fn programs(#[case] line: &str, #[case] expected: Option<&str>) {
+        assert_eq!(program(line), expected);
     }
 }
