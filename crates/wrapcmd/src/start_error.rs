@@ -13,6 +13,7 @@ use std::path::Path;
 use nix::errno::Errno;
 
 use crate::exit;
+use pidlockfile::words_of;
 
 /// Why this process did not become the command.
 #[derive(Debug)]
@@ -83,8 +84,7 @@ impl fmt::Display for StartError {
         if error.kind() == io::ErrorKind::NotFound && !is_path {
             return f.write_str("command not found");
         }
-        let text = error.to_string();
-        f.write_str(text.split(" (os error").next().unwrap_or_default())
+        f.write_str(&words_of(error))
     }
 }
 

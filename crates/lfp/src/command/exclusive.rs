@@ -11,13 +11,13 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-use pidlockfile::{Pid, process};
+use pidlockfile::{Pid, process, words_of};
 use ttylock::{
     Closing, DeviceName, Duplicate, Examined, Layout, NoDuplicate, Node, Numbers, PortWatch,
     Request, Trigger, follow,
 };
 
-use super::outcome::{system_words, warn};
+use super::outcome::warn;
 use super::row::printable;
 
 /// The devices of a command, exclusive while it has them open.
@@ -192,8 +192,13 @@ fn why_not_duplicated(why: &NoDuplicate) -> Option<String> {
              the kernel forbids it (kernel.yama.ptrace_scope)"
                 .to_owned(),
         ),
-        NoDuplicate::System(error) => system_words(error).map(str::to_owned),
+        NoDuplicate::System(error) => system_words(error),
     }
+}
+
+/// `None` for an error that is not the system's.
+fn system_words(error: &io::Error) -> Option<String> {
+    error.raw_os_error().map(|_| words_of(error))
 }
 
 fn is_pseudo_terminal(node: &Node) -> bool {

@@ -5,7 +5,6 @@ use std::cell::Cell as Slot;
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
 
-use nix::errno::Errno;
 use nix::sys::signal::Signal;
 use pidlockfile::Pid;
 use ttylock::Scheme;
@@ -34,16 +33,6 @@ pub(super) mod exit {
     pub(crate) const TIMED_OUT: u8 = 75;
     /// `EX_NOPERM`
     pub(crate) const NOT_PERMITTED: u8 = 77;
-}
-
-/// The system's words for an error, without its number.
-pub(super) fn words_of(error: &io::Error) -> String {
-    system_words(error).map_or_else(|| error.to_string(), str::to_owned)
-}
-
-/// The same; `None` for an error that is not the system's.
-pub(super) fn system_words(error: &io::Error) -> Option<&'static str> {
-    error.raw_os_error().map(|number| Errno::from_raw(number).desc())
 }
 
 /// Why it was not done.

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
-use pidlockfile::{Pid, process};
+use pidlockfile::{Pid, process, words_of};
 use ttylock::{DeviceName, Holder, Layout, Outcome, Request, Table, follow, out_of_sight};
 use wrapcmd::exit::End;
 use wrapcmd::{Beside, Signals, Standby};
@@ -19,7 +19,7 @@ use super::actions::{busy_for, came_of, done_or_why, still_open, surprises};
 use super::arguments::Run;
 use super::exclusive::Exclusion;
 use super::listing::{OUTSIDE, refuse_missing};
-use super::outcome::{Failure, Output, warn, words_of};
+use super::outcome::{Failure, Output, warn};
 use super::row::printable;
 use super::taking::Yielding;
 use super::{shim, waiting};

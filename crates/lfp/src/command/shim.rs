@@ -10,12 +10,12 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use pidlockfile::Pid;
+use pidlockfile::{Pid, words_of};
 use ttylock::DeviceName;
 
 use super::arguments::{Adopt, Run, ShimOnly};
 use super::executable::{Executable, Starter, in_path};
-use super::outcome::{Failure, Output, exit, warn, words_of};
+use super::outcome::{Failure, Output, exit, warn};
 use crate::client::LFP_WAIT_MAX_SECS;
 use crate::client::broker::Route;
 

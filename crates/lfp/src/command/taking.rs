@@ -5,12 +5,12 @@
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
-use pidlockfile::{Pid, process};
+use pidlockfile::{Pid, process, words_of};
 
 use super::actions::{busy, busy_for, came_of, done, done_or_why, not_held, still_open};
 use super::arguments::{AskedFor, Release};
 use super::command_lines;
-use super::outcome::{Failure, Output, words_of};
+use super::outcome::{Failure, Output};
 use super::row::Row;
 use super::search::in_the_way;
 use super::waiting::{Waited, wait};
