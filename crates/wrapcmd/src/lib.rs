@@ -55,7 +55,6 @@ mod json;
 mod signals;
 #[cfg(unix)]
 mod standby;
-mod start_error;
 #[cfg(unix)]
 mod sys;
 /// Command lines of the programs that wrap commands. No part of the library's API: it may change at any time.
@@ -68,12 +67,12 @@ use std::io::{self, Write};
 #[cfg(feature = "usage")]
 #[doc(hidden)]
 pub use completions::{Shell, completions};
+pub use exit::{StartError, restart_lacks};
 pub use json::{Form, Value, json};
 #[cfg(unix)]
 pub use signals::{Signals, Woken, hold_off, is_ignored, pause, wait_while_read};
 #[cfg(unix)]
 pub use standby::{Background, Began, Beside, Running, Standby, execute, in_background, take_over};
-pub use start_error::{StartError, restart_lacks};
 
 /// The README's examples are tests, too.
 #[cfg(doctest)]

@@ -4,12 +4,11 @@
 //! A wrapper can also continue in the background ([`Background`]): this program, started once more, takes the lock and
 //! attends the command, while the first process returns as soon as the command has started.
 
-use crate::exit::End;
+use crate::exit::{End, StartError};
 use crate::json::Form;
 use crate::signals::{
     Signals, Woken, has_ended, is_ignored, let_through, pause, stop_here, was_stopped,
 };
-use crate::start_error::StartError;
 use crate::sys::{self, REAL_PATH};
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::signal::{Signal, kill};
