@@ -1,9 +1,9 @@
 //! What the operating system knows of processes and of itself, and how it wakes a waiter. Everything that only Linux
 //! has (`/proc`, namespaces, inotify) is in this directory. Other systems know less: of a holder only the number is
-//! known, and waiters check from time to time. Decides nothing about locks; `line.rs` decides who tries next.
+//! known, and waiters check from time to time. Decides nothing about locks; `queue.rs` decides who tries next.
 
 #[cfg(unix)]
-mod line;
+mod queue;
 #[cfg(unix)]
 mod unix;
 #[cfg(unix)]
@@ -24,7 +24,7 @@ use crate::record::{Holder, one_line};
 use crate::stale::{Here, Liveness, is_of_this_machine};
 
 #[cfg(unix)]
-pub(crate) use line::{Line, Ticket};
+pub(crate) use queue::{Line, Ticket};
 #[cfg(all(unix, any(feature = "cli", test)))]
 pub(crate) use unix::flock_exclusively;
 #[cfg(unix)]

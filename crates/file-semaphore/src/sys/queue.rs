@@ -372,5 +372,5 @@ fn watch(ticket: Identity, file: &Arc<File>, bell: &Arc<Bell>) -> io::Result<()>
 }
 
 #[cfg(test)]
-#[path = "line_tests.rs"]
+#[path = "queue_tests.rs"]
 mod tests;
