@@ -140,7 +140,7 @@ impl Slots {
 
 /// What a semaphore is taken for, and how.
 #[derive(Clone, Copy)]
-pub(crate) struct Wish<'a> {
+pub(crate) struct Claim<'a> {
     pub(crate) tag: Option<&'a str>,
     pub(crate) sharing: Sharing,
     pub(crate) patience: Patience<'a>,
@@ -232,7 +232,7 @@ impl Semaphore {
     /// Takes it in the name that `holder` gives, which is asked when the lock is about to be taken.
     pub(crate) fn take(
         &self,
-        Wish { tag, sharing, patience }: Wish<'_>,
+        Claim { tag, sharing, patience }: Claim<'_>,
         holder: &mut dyn FnMut() -> Result<Holder, Error>,
     ) -> Result<Guard, Error> {
         Waiting::begin(&self.files, patience).acquire(&mut Claimant { tag, holder }, sharing)
@@ -277,8 +277,8 @@ impl Semaphore {
         tag: Option<&str>,
         patience: Patience<'_>,
     ) -> Result<Vec<Guard>, Error> {
-        let wish = Wish { tag, sharing: Sharing::Alone, patience };
-        acquire_many(semaphores, wish, &mut |semaphore| semaphore.files.own_holder())
+        let claim = Claim { tag, sharing: Sharing::Alone, patience };
+        acquire_many(semaphores, claim, &mut |semaphore| semaphore.files.own_holder())
     }
 
     /// Releases the first slot that is recorded for the releaser, even if another process took it in the releaser's name.
@@ -417,7 +417,7 @@ impl<'a> Request<'a> {
 
     fn take(self, patience: Patience<'_>) -> Result<Guard, Error> {
         let Self { semaphore, tag, sharing, .. } = self;
-        semaphore.take(Wish { tag, sharing, patience }, &mut || semaphore.files.own_holder())
+        semaphore.take(Claim { tag, sharing, patience }, &mut || semaphore.files.own_holder())
     }
 }
 
@@ -425,7 +425,7 @@ impl<'a> Request<'a> {
 /// cannot be taken, all are released.
 pub(crate) fn acquire_many(
     semaphores: &[&Semaphore],
-    wish: Wish<'_>,
+    claim: Claim<'_>,
     holder: &mut dyn FnMut(&Semaphore) -> Result<Holder, Error>,
 ) -> Result<Vec<Guard>, Error> {
     let begin = Instant::now();
@@ -444,9 +444,9 @@ pub(crate) fn acquire_many(
     }
     let mut guards = Vec::with_capacity(sorted.len());
     for (index, semaphore) in sorted {
-        let timeout = wish.patience.timeout.map(|timeout| timeout.saturating_sub(begin.elapsed()));
-        let wish = Wish { patience: Patience { timeout, ..wish.patience }, ..wish };
-        guards.push((index, semaphore.take(wish, &mut || holder(semaphore))?));
+        let timeout = claim.patience.timeout.map(|timeout| timeout.saturating_sub(begin.elapsed()));
+        let claim = Claim { patience: Patience { timeout, ..claim.patience }, ..claim };
+        guards.push((index, semaphore.take(claim, &mut || holder(semaphore))?));
     }
     guards.sort_by_key(|(index, _)| *index);
     Ok(guards.into_iter().map(|(_, guard)| guard).collect())

@@ -468,13 +468,13 @@ fn symbolic_links_to_one_target_are_one_lock() {
 fn a_try_lets_waiters_go_first(#[case] take: fn(&Semaphore) -> Result<Guard, Error>) {
     let (_scratch, path) = scratch();
     let semaphore = open(&path);
-    let ticket = semaphore.files.line().join().unwrap();
+    let ticket = semaphore.files.queue().join().unwrap();
     let begin = Instant::now();
     let held = take(&semaphore).unwrap();
     assert!(begin.elapsed() >= crate::limits::LINE_INTERVAL, "{:?}", begin.elapsed());
     held.release().unwrap();
     drop(ticket);
-    assert!(!semaphore.files.line().stands());
+    assert!(!semaphore.files.queue().has_waiters());
 }
 
 /// All in one process, which lives on: nothing is left to sweep but the lock.

@@ -35,7 +35,10 @@ const REGISTERED: [(&str, &[&str]); 6] = [
     ),
     (
         "crates/file-semaphore",
-        &["Answer", "Holder", "Judge", "Liveness", "Outcome", "Patience", "Request", "Watch"],
+        &[
+            "Answer", "Claim", "Holder", "Judge", "Liveness", "Outcome", "Patience", "Queue",
+            "Request", "Watch",
+        ],
     ),
     (
         "crates/leases",

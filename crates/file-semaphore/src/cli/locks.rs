@@ -15,7 +15,7 @@ use super::outcome::{complain, exit, fail_in_json, failure_in_json, is_same, pri
 use crate::error::Error;
 use crate::limits::STALE_TIMEOUT;
 use crate::record::Holder;
-use crate::semaphore::{self, Guard, Patience, Semaphore, Wish};
+use crate::semaphore::{self, Claim, Guard, Patience, Semaphore};
 use crate::sys::Alarm;
 
 pub(super) fn open(words: &Run) -> Result<Vec<Semaphore>, Error> {
@@ -57,12 +57,12 @@ pub(super) fn take(
     let timeout = words.patience.timeout;
     let usual = Patience { timeout, ..Patience::default() };
     let patience = if words.nonblock { Patience::TRY } else { usual };
-    let wish = Wish {
+    let claim = Claim {
         tag: words.taking.tag.as_deref(),
         patience: Patience { alarm, hears: hears.as_deref(), ..patience },
         sharing: words.taking.sharing(),
     };
-    semaphore::acquire_many(&semaphores.iter().collect::<Vec<_>>(), wish, holder)
+    semaphore::acquire_many(&semaphores.iter().collect::<Vec<_>>(), claim, holder)
 }
 
 /// How often a lock is renewed, so that it never counts as old for users with the same timeout.
@@ -83,12 +83,12 @@ pub(super) fn report_held(words: &Run, begin: Instant, command: &[OsString]) {
 
 /// Whether the locks were held to the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kept {
-    All,
+pub(super) enum Possession {
+    Kept,
     Lost,
 }
 
-impl Kept {
+impl Possession {
     /// Says once that a lock was lost. In JSON too that goes to standard error: the standard output is the command's.
     pub(super) fn lose(&mut self, words: &Run, form: Form, what: &str, error: &Error) {
         if *self == Self::Lost {
@@ -123,7 +123,7 @@ impl Kept {
     /// How `sema run` ends if its command ended like this.
     pub(super) fn end(self, end: End) -> End {
         match self {
-            Self::All => end,
+            Self::Kept => end,
             Self::Lost => End::Code(exit::LOST),
         }
     }

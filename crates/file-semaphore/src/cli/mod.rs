@@ -38,7 +38,7 @@ use windows as platform;
 use crate::error::Error;
 use crate::record::{Holder, LockInfo};
 use crate::semaphore::{
-    Config, Free, Guard, Patience, Releaser, Semaphore, SlotStatus, Slots, Waiting, Wish,
+    Claim, Config, Free, Guard, Patience, Releaser, Semaphore, SlotStatus, Slots, Waiting,
 };
 use crate::stale::Here;
 use crate::sys::Alarm as _;
@@ -260,21 +260,21 @@ fn take(
 ) -> Result<Outcome, Error> {
     let semaphore = Semaphore::with_config(&lock.path, taking.config(lock.config()))?;
     let recorded = holder_to_record(holder, semaphore.files.judge.here())?;
-    let wish = Wish { tag: taking.tag.as_deref(), sharing: taking.sharing(), patience };
-    Ok(acquired(lock, holder, take_for(&semaphore, &recorded, wish)?))
+    let claim = Claim { tag: taking.tag.as_deref(), sharing: taking.sharing(), patience };
+    Ok(acquired(lock, holder, take_for(&semaphore, &recorded, claim)?))
 }
 
 /// Takes the lock in the name of this holder. No signal interrupts a try. A wait is ended by a signal, and one that came
 /// as the lock was taken gives it back.
-fn take_for(semaphore: &Semaphore, holder: &Holder, wish: Wish<'_>) -> Result<Guard, Error> {
+fn take_for(semaphore: &Semaphore, holder: &Holder, claim: Claim<'_>) -> Result<Guard, Error> {
     let holder = &mut || Ok(holder.clone());
-    if wish.patience.only_tries {
+    if claim.patience.only_tries {
         platform::hold_off();
-        return semaphore.take(wish, holder);
+        return semaphore.take(claim, holder);
     }
     let signals = platform::catch_signals()?;
-    let patience = Patience { alarm: Some(&signals), ..wish.patience };
-    let guard = semaphore.take(Wish { patience, ..wish }, holder)?;
+    let patience = Patience { alarm: Some(&signals), ..claim.patience };
+    let guard = semaphore.take(Claim { patience, ..claim }, holder)?;
     if let Some(interrupted) = signals.ring() {
         guard.release()?;
         return Err(interrupted);

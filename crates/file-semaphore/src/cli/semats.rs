@@ -15,7 +15,7 @@ use super::outcome::{Members, complain, exit, info_members, lines, printable, wr
 use super::{platform, take_for};
 use crate::error::{Error, InTheWay};
 use crate::record::{Holder, LockInfo, integer};
-use crate::semaphore::{Config, Guard, Patience, Releaser, Semaphore, Sharing, SlotStatus, Wish};
+use crate::semaphore::{Claim, Config, Guard, Patience, Releaser, Semaphore, Sharing, SlotStatus};
 use crate::stale::StaleRule;
 
 const USAGE: &str = "\
@@ -204,8 +204,8 @@ fn say(text: &str) -> u8 {
 fn answer(request: &SematsRequest, semaphore: &Semaphore) -> Result<Members, Error> {
     let own = Holder::bare(crate::sys::number(Pid::this()));
     let take = |patience| {
-        let wish = Wish { tag: request.tag.as_deref(), sharing: Sharing::Alone, patience };
-        take_for(semaphore, &own, wish).map(acquired)
+        let claim = Claim { tag: request.tag.as_deref(), sharing: Sharing::Alone, patience };
+        take_for(semaphore, &own, claim).map(acquired)
     };
     match request.command {
         SematsCommand::TryAcquire => take(Patience::TRY),

@@ -16,7 +16,7 @@ use wrapcmd::exit::End;
 use wrapcmd::{Background, Running, Signals, Standby, StartError};
 
 use super::arguments::{Form, Run};
-use super::locks::{Kept, not_started, open, renewal, report_held, take};
+use super::locks::{Possession, not_started, open, renewal, report_held, take};
 use super::outcome::exit;
 use crate::error::Error;
 use crate::record::Holder;
@@ -94,7 +94,7 @@ fn attend(
     guards: Vec<Guard>,
     signals: &Signals,
 ) -> Result<End, Error> {
-    let mut kept = Kept::All;
+    let mut possession = Possession::Kept;
     let every = renewal(words.lock.config().stale_timeout);
     let (mut begun, mut on_disk) = (false, false);
     let mut keep = || {
@@ -111,7 +111,7 @@ fn attend(
         for guard in &guards {
             let renewed = guard.renew();
             if let Err(error @ (Error::NotLocked { .. } | Error::NotHolder { .. })) = renewed {
-                kept.lose(words, form, "lost while the command runs", &error);
+                possession.lose(words, form, "lost while the command runs", &error);
             }
         }
         Some(every)
@@ -119,9 +119,9 @@ fn attend(
     running.attend_beside(signals, &mut keep);
     // Before the process is waited for: until then its number is its own, so that the lock that
     // is released can be no other's. It holds nothing any more, but nobody takes its lock meanwhile.
-    kept.release_all(words, form, guards);
+    possession.release_all(words, form, guards);
     let end = ended(running.end())?;
-    Ok(kept.end(end))
+    Ok(possession.end(end))
 }
 
 /// A lock is written to the disk when its command has run for so long: a shorter one leaves no lock

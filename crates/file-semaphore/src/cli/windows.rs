@@ -13,7 +13,7 @@ use wrapcmd::StartError;
 use wrapcmd::exit::End;
 
 use super::arguments::{Form, Run};
-use super::locks::{Kept, not_started, open, renewal, report_held, take};
+use super::locks::{Possession, not_started, open, renewal, report_held, take};
 use crate::error::Error;
 use crate::semaphore::{Guard, Semaphore};
 use crate::sys::Alarm;
@@ -51,9 +51,9 @@ pub(crate) fn run(words: &Run, form: Form, _began: Option<Began>) -> Result<End,
             End::Code(not_started(&error, form))
         }
     };
-    let mut kept = Kept::All;
-    kept.release_all(words, form, guards);
-    Ok(kept.end(end))
+    let mut possession = Possession::Kept;
+    possession.release_all(words, form, guards);
+    Ok(possession.end(end))
 }
 
 /// Waits for the command, and renews what it holds.

@@ -70,7 +70,7 @@ fn sweep_all(files: &Files) -> Result<Swept, Error> {
             swept.locks += usize::from(removal == Attempt::Done(()));
         }
     }
-    swept.temporaries += usize::from(files.line().sweep());
+    swept.temporaries += usize::from(files.queue().sweep());
     let lock_names = || files.names.iter().chain([&files.place.name]);
     for name in files.directory.names()? {
         let maker = lock_names().find_map(|lock| maker(name.as_os_str().as_encoded_bytes(), lock));
@@ -87,8 +87,8 @@ fn sweep_one(files: &Files, name: &Name, maker: Pid) -> bool {
     let age = Age::of([opened.modified()], SystemTime::now());
     // A ticket without flock(2) belongs to no waiter, which the removal finds out; but as long as there is a
     // line, a waiter behind may have to read it.
-    let line = files.line();
-    let left = line.is_ticket(opened.content()) && !line.exists();
+    let queue = files.queue();
+    let left = queue.is_ticket(opened.content()) && !queue.exists();
     let here = files.judge.here();
     let info = LockInfo::parse(opened.content()).ok();
     let orphan = match info.as_ref().map(LockInfo::holder) {

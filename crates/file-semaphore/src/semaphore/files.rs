@@ -9,7 +9,7 @@ use crate::limits::{LONGEST_FILE, LONGEST_NAME, MODE_BITS, MOST_LINKS, MOST_READ
 use crate::record::{Holder, LockInfo, Tag, beside};
 use crate::semaphore::Config;
 use crate::stale::{HeldStatus, Judge};
-use crate::sys::{Line, may_follow_link, now_seconds, number};
+use crate::sys::{Queue, may_follow_link, now_seconds, number};
 use pidlockfile::{
     Attempt, Directory, Found, Identity, Name, NewFile, Obstacle, OpenFile, Pid, Published, Status,
     Step,
@@ -26,7 +26,7 @@ pub(crate) type Tried<T> = Result<T, InTheWay>;
 #[derive(Debug)]
 pub(crate) struct Files {
     pub(crate) directory: Directory,
-    pub(crate) place: Place,
+    pub(crate) place: LockPlace,
     pub(crate) names: Vec<Name>,
     pub(crate) config: Config,
     pub(crate) judge: Judge,
@@ -103,9 +103,9 @@ impl Files {
         }
     }
 
-    /// The line of its waiters.
-    pub(crate) fn line(&self) -> Line<'_> {
-        Line { directory: &self.directory, lock: &self.place.name, mode: self.config.mode }
+    /// The queue of its waiters.
+    pub(crate) fn queue(&self) -> Queue<'_> {
+        Queue { directory: &self.directory, lock: &self.place.name, mode: self.config.mode }
     }
 
     /// Completes the path in an error about a file of the directory.
@@ -388,7 +388,7 @@ impl Files {
 
 /// A lock's place: an existing directory (as far as was seen) and a name in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct LockPlace {
     pub(crate) directory: PathBuf,
     pub(crate) name: Name,
 }
@@ -409,7 +409,7 @@ pub(crate) fn check(path: &Path) -> Result<(), PathProblem> {
 
 /// Finds the place of a path: checked, and its last part followed while it is a symbolic link,
 /// also to a target that does not exist.
-pub(crate) fn resolve(path: &Path) -> Result<Place, Error> {
+pub(crate) fn resolve(path: &Path) -> Result<LockPlace, Error> {
     let invalid = |problem| Error::InvalidPath { path: path.to_owned(), problem };
     check(path).map_err(invalid)?;
     let mut place = path.to_owned();
@@ -434,13 +434,13 @@ fn plain(
     directory: PathBuf,
     name: &OsStr,
     invalid: impl Fn(PathProblem) -> Error,
-) -> Result<Place, Error> {
+) -> Result<LockPlace, Error> {
     if name.len() > LONGEST_NAME {
         return Err(invalid(PathProblem::TooLong));
     }
     let name = Name::new(name).ok_or_else(|| invalid(PathProblem::NoName))?;
     if directory.is_dir() {
-        Ok(Place { directory, name })
+        Ok(LockPlace { directory, name })
     } else {
         Err(invalid(PathProblem::NoDirectory))
     }

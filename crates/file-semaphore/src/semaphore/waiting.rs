@@ -59,7 +59,7 @@ fn attempt(files: &Arc<Files>, claimant: &mut Claimant<'_>) -> Result<Tried<Guar
 /// take what is free, they have time for it. A process that is writing its lock has time, too.
 fn attempt_beside(files: &Arc<Files>, claimant: &mut Claimant<'_>) -> Result<Tried<Guard>, Error> {
     let begin = Instant::now();
-    while begin.elapsed() < LINE_INTERVAL && files.line().stands() {
+    while begin.elapsed() < LINE_INTERVAL && files.queue().has_waiters() {
         if let Err(in_the_way) = files.check_free(Free::One)? {
             return Ok(Err(in_the_way));
         }
@@ -114,11 +114,11 @@ impl<'a> Waiting<'a> {
     /// Takes the lock itself when its turn has come.
     fn turn(&self, claimant: &mut Claimant<'_>) -> Result<Guard, Error> {
         let files = self.files;
-        let line = files.line();
+        let queue = files.queue();
         if self.patience.timeout == Some(Duration::ZERO) {
             return attempt_beside(files, claimant)?.map_err(|in_the_way| self.timeout(in_the_way));
         }
-        if !line.exists() {
+        if !queue.exists() {
             if let Ok(guard) = attempt(files, claimant)? {
                 return Ok(guard);
             }
@@ -126,7 +126,7 @@ impl<'a> Waiting<'a> {
         if let (Some(_), Err(in_the_way)) = (self.patience.hears, files.check_free(Free::One)?) {
             self.say(&in_the_way);
         }
-        let mut ticket = line.join();
+        let mut ticket = queue.join();
         if let Some(ticket) = &mut ticket {
             self.stand_in_line(ticket)?;
             // The next in line prepares its record now, not only when the lock is free.
@@ -260,14 +260,14 @@ impl<'a> Waiting<'a> {
 /// # drop(held); Ok(()) }
 /// ```
 #[derive(Clone, Debug)]
-pub struct Cancel(Arc<CancelLine>);
+pub struct Cancel(Arc<CancelState>);
 
 #[derive(Debug)]
-struct CancelLine {
+struct CancelState {
     cancelled: AtomicBool,
     bell: Bell,
     /// Those that are cancelled with it, as long as somebody waits for them.
-    followers: Mutex<Vec<Weak<CancelLine>>>,
+    followers: Mutex<Vec<Weak<CancelState>>>,
 }
 
 impl Cancel {
@@ -279,7 +279,7 @@ impl Cancel {
         let bell = Bell::new();
         let bell = bell.map_err(|_| Error::Process { message: "no descriptor is left" })?;
         let cancelled = AtomicBool::new(false);
-        Ok(Self(Arc::new(CancelLine { cancelled, bell, followers: Mutex::default() })))
+        Ok(Self(Arc::new(CancelState { cancelled, bell, followers: Mutex::default() })))
     }
 
     /// Another, which is cancelled with this one, and alone as well.

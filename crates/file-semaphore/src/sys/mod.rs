@@ -24,7 +24,7 @@ use crate::record::{Holder, one_line};
 use crate::stale::{Here, Liveness, is_of_this_machine};
 
 #[cfg(unix)]
-pub(crate) use queue::{Line, Ticket};
+pub(crate) use queue::{Queue, Ticket};
 #[cfg(all(unix, any(feature = "cli", test)))]
 pub(crate) use unix::flock_exclusively;
 #[cfg(unix)]
@@ -36,7 +36,9 @@ pub(crate) use watch::{Alarm, Bell, Watch};
 #[cfg(windows)]
 use windows::host_name;
 #[cfg(windows)]
-pub(crate) use windows::{Alarm, Bell, Line, Ticket, Watch, make_directory_alike, may_follow_link};
+pub(crate) use windows::{
+    Alarm, Bell, Queue, Ticket, Watch, make_directory_alike, may_follow_link,
+};
 
 /// Why a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

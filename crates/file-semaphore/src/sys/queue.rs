@@ -1,4 +1,4 @@
-//! The line of waiters for one lock: first come, first served, and a waiter that dies, by whatever cause,
+//! The queue of waiters for one lock: first come, first served, and a waiter that dies, by whatever cause,
 //! keeps nobody waiting.
 //!
 //! A waiter's ticket is a file on which it holds flock(2) while it waits; the kernel releases that when the
@@ -14,7 +14,7 @@
 //! Only a newcomer ever exchanges tickets, and its own is new: so no waiter can come to wait for itself.
 //!
 //! All this decides only which process tries next, never which one holds the lock. Where it does not work (no
-//! exchange; a sticky directory and another user's ticket), there is no line, and waiters take the lock in
+//! exchange; a sticky directory and another user's ticket), there is no queue, and waiters take the lock in
 //! any order.
 //!
 //! To wait for the previous ticket, a thread blocks in flock(2) on it. The kernel wakes exactly the next waiter,
@@ -59,14 +59,14 @@ const TICKET_BYTES: usize = 512;
 const OPENING: OFlag =
     OFlag::O_NOFOLLOW.union(OFlag::O_NONBLOCK).union(OFlag::O_NOCTTY).union(OFlag::O_CLOEXEC);
 
-/// A place in the line of a lock. Dropping it leaves the line.
+/// A place in the queue of a lock. Dropping it leaves the queue.
 #[derive(Debug)]
 pub(crate) struct Ticket<'d>(QueuePlace<'d>);
 
 /// The place in the queue itself.
 #[derive(Debug)]
 struct QueuePlace<'d> {
-    line: Line<'d>,
+    queue: Queue<'d>,
     file: File,
     identity: Identity,
     before: Option<Before>,
@@ -82,9 +82,9 @@ struct Before {
     next: Option<Name>,
 }
 
-/// The line of one lock.
+/// The queue of one lock.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Line<'d> {
+pub(crate) struct Queue<'d> {
     pub(crate) directory: &'d Directory,
     pub(crate) lock: &'d Name,
     /// The permission bits of tickets.
@@ -96,14 +96,14 @@ pub(crate) fn last_name(lock: &Name) -> Option<Name> {
     beside(lock, QUEUE)
 }
 
-impl<'d> Line<'d> {
-    /// Whether there may be somebody in the line.
+impl<'d> Queue<'d> {
+    /// Whether there may be somebody in the queue.
     pub(crate) fn exists(self) -> bool {
         last_name(self.lock).is_some_and(|last| self.identity(&last).is_some())
     }
 
-    /// Whether there is somebody in the line.
-    pub(crate) fn stands(self) -> bool {
+    /// Whether there is somebody in the queue.
+    pub(crate) fn has_waiters(self) -> bool {
         let mut ticket = last_name(self.lock).and_then(|last| self.open(last));
         for _ in 0..TRIES {
             let Some(last) = ticket else { return false };
@@ -115,12 +115,12 @@ impl<'d> Line<'d> {
         false
     }
 
-    /// Takes the last place. `None` where there can be no line.
+    /// Takes the last place. `None` where there can be no queue.
     pub(crate) fn join(self) -> Option<Ticket<'d>> {
-        self.stand().map(Ticket)
+        self.take_place().map(Ticket)
     }
 
-    fn stand(self) -> Option<QueuePlace<'d>> {
+    fn take_place(self) -> Option<QueuePlace<'d>> {
         let last = last_name(self.lock)?;
         let own = self.fresh()?;
         let flags = OPENING | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_RDWR;
@@ -136,7 +136,7 @@ impl<'d> Line<'d> {
             Joined::First => None,
             Joined::Behind => self.open(own),
         };
-        Some(QueuePlace { line: self, file, identity, before })
+        Some(QueuePlace { queue: self, file, identity, before })
     }
 
     /// Makes a new file a ticket.
@@ -208,7 +208,7 @@ impl<'d> Line<'d> {
 
     /// Removes a ticket for which nobody waits, and those before it, up to the first whose owner is there: that
     /// one does the same when it leaves.
-    fn forget(self, name: Name) {
+    fn remove_abandoned(self, name: Name) {
         let mut name = Some(name);
         for _ in 0..MOST_DEAD {
             let Some(last) = name else { return };
@@ -219,7 +219,7 @@ impl<'d> Line<'d> {
         }
     }
 
-    /// Removes what is left of the line if the owner of the last ticket has left: takes the last place and leaves it, so
+    /// Removes what is left of the queue if the owner of the last ticket has left: takes the last place and leaves it, so
     /// that a newcomer in that moment keeps its own. Returns whether nothing is left.
     pub(crate) fn sweep(self) -> bool {
         for tried in 0..TRIES {
@@ -227,7 +227,7 @@ impl<'d> Line<'d> {
             if last.is_none_or(|last| !is_flock_free(&*last.file)) {
                 return tried > 0;
             }
-            let is_over = self.stand().is_some_and(|mut place| place.leave());
+            let is_over = self.take_place().is_some_and(|mut place| place.leave());
             if !is_over {
                 return false;
             }
@@ -266,7 +266,7 @@ impl QueuePlace<'_> {
                 self.before = Some(before);
                 return false;
             }
-            self.before = self.line.pass_over(before);
+            self.before = self.queue.pass_over(before);
         }
         true
     }
@@ -275,35 +275,35 @@ impl QueuePlace<'_> {
     /// waiter removes them when it leaves.
     fn leave(&mut self) -> bool {
         if self.is_first() {
-            self.end_line();
+            self.remove_queue();
         }
         release_flock(&self.file);
         let Some(before) = self.before.take() else { return true };
-        if self.is_nameless() && self.line.identity(&before.name) == Some(before.identity) {
-            self.line.forget(before.name);
+        if self.is_nameless() && self.queue.identity(&before.name) == Some(before.identity) {
+            self.queue.remove_abandoned(before.name);
             return true;
         }
         // Checked again: its owner may have left before this one, and then it saw that this one was there.
         is_flock_free(&*before.file)
     }
 
-    /// Removes the line if this waiter, the first one, is also the last one.
-    fn end_line(&self) -> Option<()> {
-        let last = last_name(self.line.lock)?;
-        if self.line.identity(&last)? == self.identity {
-            let aside = self.line.fresh()?;
-            self.line.rename(&last, &aside, Rename::NoReplace).ok()?;
-            self.settle(&last, aside);
+    /// Removes the queue if this waiter, the first one, is also the last one.
+    fn remove_queue(&self) -> Option<()> {
+        let last = last_name(self.queue.lock)?;
+        if self.queue.identity(&last)? == self.identity {
+            let aside = self.queue.fresh()?;
+            self.queue.rename(&last, &aside, Rename::NoReplace).ok()?;
+            self.put_back_or_remove(&last, aside);
         }
         Some(())
     }
 
     /// Checks the ticket that was moved aside. If it is that of a waiter that came in this moment, it becomes the last
-    /// again; if there is another line by now, nobody waits for that ticket.
-    fn settle(&self, last: &Name, aside: Name) {
-        let is_own = self.line.identity(&aside) == Some(self.identity);
-        if is_own || self.line.rename(&aside, last, Rename::NoReplace).is_err() {
-            self.line.forget(aside);
+    /// again; if there is another queue by now, nobody waits for that ticket.
+    fn put_back_or_remove(&self, last: &Name, aside: Name) {
+        let is_own = self.queue.identity(&aside) == Some(self.identity);
+        if is_own || self.queue.rename(&aside, last, Rename::NoReplace).is_err() {
+            self.queue.remove_abandoned(aside);
         }
     }
 
@@ -316,7 +316,7 @@ impl QueuePlace<'_> {
 impl Drop for Ticket<'_> {
     fn drop(&mut self) {
         self.0.leave();
-        self.0.line.sweep();
+        self.0.queue.sweep();
     }
 }
 

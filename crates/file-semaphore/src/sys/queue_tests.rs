@@ -17,12 +17,12 @@ impl Place {
         Self { scratch, directory, lock: Name::new("a").unwrap() }
     }
 
-    fn line(&self) -> Line<'_> {
-        Line { directory: &self.directory, lock: &self.lock, mode: 0o644 }
+    fn queue(&self) -> Queue<'_> {
+        Queue { directory: &self.directory, lock: &self.lock, mode: 0o644 }
     }
 
     fn join(&self) -> Ticket<'_> {
-        self.line().join().unwrap()
+        self.queue().join().unwrap()
     }
 
     fn files(&self) -> usize {
@@ -58,23 +58,23 @@ fn waiters_may_leave_a_line_in_any_order(
         assert_eq!(line[stays].as_mut().unwrap().is_first(), first, "step {step}");
     }
     let mut newcomer = place.join();
-    assert!(!newcomer.is_first() && place.line().exists(), "somebody is before");
+    assert!(!newcomer.is_first() && place.queue().exists(), "somebody is before");
     line.clear();
     assert!(newcomer.is_first());
     drop(newcomer);
     let dead = killed.iter().filter(|it| **it).count();
     assert!(place.files() <= dead, "no more than the dead have left");
-    assert!(!place.line().exists());
+    assert!(!place.queue().exists());
 }
 
 #[test]
 fn tickets_of_the_dead_are_swept_and_those_of_the_living_stay() {
     let place = Place::new();
-    assert!(!place.line().sweep());
+    assert!(!place.queue().sweep());
     let ticket = place.join();
-    assert!(!place.line().sweep(), "somebody waits");
+    assert!(!place.queue().sweep(), "somebody waits");
     die(ticket);
-    assert!(place.line().sweep());
+    assert!(place.queue().sweep());
     assert_eq!(place.files(), 0);
 }
 
@@ -96,10 +96,10 @@ fn a_directory_or_a_link_in_the_place_of_the_line_is_no_obstacle() {
     let place = Place::new();
     let queue = place.scratch.path().join("a.queue");
     std::fs::create_dir(&queue).unwrap();
-    assert!(place.line().join().is_none_or(|mut ticket| ticket.is_first()));
+    assert!(place.queue().join().is_none_or(|mut ticket| ticket.is_first()));
     let place = Place::new();
     std::os::unix::fs::symlink("/etc/passwd", place.scratch.path().join("a.queue")).unwrap();
-    assert!(place.line().join().is_none_or(|mut ticket| ticket.is_first()));
+    assert!(place.queue().join().is_none_or(|mut ticket| ticket.is_first()));
 }
 
 /// A waiter that is passed over once is not passed over by others: its name says where those before it are.
@@ -130,13 +130,13 @@ fn a_waiter_that_comes_while_the_only_one_leaves_is_put_back(
     let last = last_name(&place.lock).unwrap();
     let leaving = place.join();
     let mut second = Some(place.join());
-    let aside = place.line().fresh().unwrap();
-    place.line().rename(&last, &aside, Rename::NoReplace).unwrap();
+    let aside = place.queue().fresh().unwrap();
+    place.queue().rename(&last, &aside, Rename::NoReplace).unwrap();
     let third = third_comes.then(|| place.join());
     if second_leaves_first {
         second = None;
     }
-    leaving.0.settle(&last, aside);
+    leaving.0.put_back_or_remove(&last, aside);
     if let Some(second) = &mut second {
         assert!(!second.is_first(), "the ticket before it is held");
     }
@@ -157,9 +157,9 @@ fn the_last_ones_leave_one_ticket_to_the_first() {
         all.into_iter().rev().for_each(drop);
     }
     assert!(first.is_first());
-    assert!(place.line().stands(), "the first waits");
+    assert!(place.queue().has_waiters(), "the first waits");
     assert!(place.files() <= 2, "a last ticket, and the one before it");
-    assert!(!place.line().sweep());
+    assert!(!place.queue().sweep());
     drop(first);
     assert_eq!(place.files(), 0);
 }
@@ -167,8 +167,8 @@ fn the_last_ones_leave_one_ticket_to_the_first() {
 #[test]
 fn a_ticket_is_its_content() {
     let place = Place::new();
-    assert!(place.line().is_ticket(b"a.12.0123456789abcdef.tmp"));
-    assert!(!place.line().is_ticket(b"b.12.0123456789abcdef.tmp"));
-    assert!(!place.line().is_ticket(b"pid=12\ntimestamp=1\n"));
-    assert!(!place.line().is_ticket(b""));
+    assert!(place.queue().is_ticket(b"a.12.0123456789abcdef.tmp"));
+    assert!(!place.queue().is_ticket(b"b.12.0123456789abcdef.tmp"));
+    assert!(!place.queue().is_ticket(b"pid=12\ntimestamp=1\n"));
+    assert!(!place.queue().is_ticket(b""));
 }

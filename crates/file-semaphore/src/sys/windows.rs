@@ -1,4 +1,4 @@
-//! Windows: replacements for what it lacks. There is no line, because files cannot be exchanged: waiters check again
+//! Windows: replacements for what it lacks. There is no queue, because files cannot be exchanged: waiters check again
 //! and again, and take the lock in any order. Only privileged users can create symbolic links, and a directory inherits
 //! the permissions of the one around it.
 
@@ -40,24 +40,24 @@ impl Bell {
 #[derive(Debug)]
 pub(crate) struct Ticket<'d> {
     never: Infallible,
-    _line: PhantomData<Line<'d>>,
+    _queue: PhantomData<Queue<'d>>,
 }
 
-/// The line of one lock.
+/// The queue of one lock.
 #[derive(Clone, Copy, Debug)]
 #[expect(dead_code, reason = "as on other systems")]
-pub(crate) struct Line<'d> {
+pub(crate) struct Queue<'d> {
     pub(crate) directory: &'d Directory,
     pub(crate) lock: &'d Name,
     pub(crate) mode: u32,
 }
 
-impl<'d> Line<'d> {
+impl<'d> Queue<'d> {
     pub(crate) fn exists(self) -> bool {
         false
     }
 
-    pub(crate) fn stands(self) -> bool {
+    pub(crate) fn has_waiters(self) -> bool {
         false
     }
 
