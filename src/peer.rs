@@ -1,7 +1,7 @@
 //! The peer: the process or user at the other end of a connection, whether it may name a process, and whether it may open a
 //! device.
 //!
-//! Never believes what the client says about itself. If the kernel does not tell the address or the uid, the
+//! Never believes what the client says about itself. If the kernel does not show the address or the uid, the
 //! peer is a stranger.
 //!
 //! A device is judged as the kernel would judge, without opening it: by mode bits and POSIX ACL, for the user and the
@@ -150,7 +150,7 @@ impl Peer {
                 if !far.ip().is_loopback() {
                     return Err(Stranger::Remote(far));
                 }
-                // The peer's socket has the same two ends, the other way round. TCP does not tell in which pid namespace
+                // The peer's socket has the same two ends, the other way round. TCP does not show in which pid namespace
                 // it is.
                 let uid = inquiry.uid_of(&SocketEnds { near: far, far: near });
                 (

@@ -247,7 +247,7 @@ pub struct Waiter {
     pub device: String,
     /// The process that is to hold it.
     pub pid: Pid,
-    /// The user that asked, where the kernel tells.
+    /// The user that asked, if the kernel shows it.
     pub user: Option<u32>,
 }
 

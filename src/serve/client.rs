@@ -27,7 +27,7 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// The user at the other end, if the kernel tells it. Limits count by [`Client::owner`].
+    /// The user at the other end, if the kernel shows it. Limits count by [`Client::owner`].
     pub(super) fn user(&self) -> User {
         self.peer.as_ref().and_then(|peer| peer.uid)
     }

@@ -1,4 +1,4 @@
-//! Tells systemd that the daemon is ready and that it is alive: sd_notify(3), and the watchdog of
+//! Reports to systemd that the daemon is ready and that it is alive: sd_notify(3), and the watchdog of
 //! sd_watchdog_enabled(3), which restarts a daemon that hangs, for example in a file system that does not
 //! answer. Does nothing without systemd.
 

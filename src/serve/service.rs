@@ -70,7 +70,7 @@ impl Service {
         self.journal.of_nobody(self.table.take_events());
     }
 
-    /// Tells the log why nothing can be served.
+    /// Logs why nothing can be served.
     pub(crate) fn complain(&mut self, complaint: &str) {
         self.log_events();
         self.journal.log.record(Severity::Error, &format_args!("{complaint}"));

@@ -175,7 +175,7 @@ impl Descriptors {
         self.input == Kind::Socket || self.output == Kind::Socket
     }
 
-    /// Tells the caller of the program why it does not serve; nobody where the caller may be a client.
+    /// Explains to the caller of the program why it does not serve. Says nothing where the caller may be a client.
     /// Only for before anything is said on these descriptors: where descriptor 2 was the same as
     /// 1, as on a terminal or behind `2>&1`, it has been taken away, and 1 is as good.
     pub(crate) fn explain(&self, why: &str) {

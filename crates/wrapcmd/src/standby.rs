@@ -214,10 +214,10 @@ pub fn take_over<S: AsRef<OsStr>>(
         JSON_ROLE => Form::Json,
         _ => return None,
     };
-    Some((when_told(words), form))
+    Some((stand_by(words), form))
 }
 
-fn when_told<S: AsRef<OsStr>>(mut words: impl Iterator<Item = S>) -> StartError {
+fn stand_by<S: AsRef<OsStr>>(mut words: impl Iterator<Item = S>) -> StartError {
     let mut next = || words.next().map(|word| word.as_ref().to_owned());
     let (Some(descriptor), Some(held), Some(program)) = (next(), next(), next()) else {
         return StartError::WrapperEnded;

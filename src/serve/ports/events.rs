@@ -19,7 +19,7 @@ pub(super) struct Marked {
     pub(super) file_system: (u64, u64),
 }
 
-/// What a process did to a file, as far as the kernel tells.
+/// What a process did to a file, as far as the kernel reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::serve) enum Deed {
     Opened,

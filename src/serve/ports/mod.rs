@@ -1,6 +1,6 @@
 //! Work about open ports, beside the service: which processes have a port open, and what follows from that. Examining
 //! processes takes time, so this work has threads of its own, and no client waits for it. By `PortThreads` the service
-//! tells these threads of each lock and of its end.
+//! reports each lock and its end to these threads.
 //!
 //! `worker` is such a thread. `exclusive` is the work of `--exclusive`, and `opens` that of `--watch-opens`,
 //! which keeps what it has seen in `openers`.

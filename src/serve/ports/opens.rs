@@ -6,7 +6,7 @@
 //!
 //! To learn which process it was, the service needs `CAP_SYS_ADMIN` once, at the start; it then gives up that
 //! capability for good. Ports that are plugged in later are watched if the service may read them, because the
-//! kernel checks that. Events of one process that arrive faster than they are read come as one: they tell
+//! kernel checks that. Events of one process that arrive faster than they are read come as one: they show
 //! that something happened, not how often.
 
 use std::collections::{BTreeSet, HashMap};
@@ -219,7 +219,7 @@ pub(super) struct OpenWatch {
 }
 
 impl OpenWatch {
-    /// Begins, and gives up the capability that it took. Tells of the ports that cannot be watched.
+    /// Begins, and gives up the capability that it took. Returns the ports that cannot be watched, too.
     ///
     /// # Errors
     /// The system's: without `CAP_SYS_ADMIN`, or on a kernel before 5.9.
@@ -273,7 +273,7 @@ impl OpenWatch {
         self.look_again
     }
 
-    /// Watches the ports that have come. Tells of those that cannot be watched, each once.
+    /// Watches the ports that have come. Returns those that cannot be watched, each once.
     pub(super) fn refresh(&mut self, now: Instant) -> Vec<(String, Errno)> {
         if self.look_again.is_none_or(|moment| moment > now) {
             return Vec::new();
@@ -321,7 +321,7 @@ impl OpenWatch {
                 twice.push(handle);
             }
         }
-        // Two file systems with the same name for different nodes: they cannot be told apart.
+        // Two file systems with the same name for different nodes: they cannot be distinguished.
         named.retain(|handle, _| !twice.contains(handle));
         named
     }

@@ -180,8 +180,8 @@ impl Client {
 
     /// Releases a device for a process of any user: for root, and on a Unix socket for members of
     /// the service's `--force-group`. The caller names the holder, so that the device is
-    /// never taken from another process that came in between. The holder gets no word of it from the
-    /// service; the caller should tell it before.
+    /// never taken from another process that came in between. The service does not inform the holder; the
+    /// caller should do so before.
     /// [`Outcome::Busy`]: that process does not hold it; [`Outcome::Denied`]: the caller may not.
     /// An extension.
     ///
