@@ -31,7 +31,7 @@ const IDLE_AFTER: Duration = Duration::from_secs(60);
 
 /// How many connections there may be.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Caps {
+pub(crate) struct ConnectionLimits {
     pub(crate) all: usize,
     pub(crate) per_user: usize,
 }
@@ -87,7 +87,7 @@ impl Activity {
     }
 }
 
-impl Caps {
+impl ConnectionLimits {
     /// Whether one more connection may come in, beside those that are there.
     pub(crate) fn decide(self, newcomer: Owner, present: &[CountedConnection]) -> Decision {
         let own = present.iter().filter(|it| it.owner.user == newcomer.user).count();
@@ -170,7 +170,10 @@ mod tests {
         for (idle, (place, _)) in present.match_indices('-').enumerate() {
             connections[place - idle - 1].activity = Activity::Idle;
         }
-        assert_eq!(Caps { all, per_user }.decide(owner(newcomer), &connections), decision);
+        assert_eq!(
+            ConnectionLimits { all, per_user }.decide(owner(newcomer), &connections),
+            decision
+        );
     }
 
     /// As many as there are by default.
@@ -189,7 +192,7 @@ mod tests {
             owner: Owner { user: Some(1 + number % 8), is_administrator: false },
             activity: Activity::Working,
         };
-        let caps = Caps { all: 1024, per_user: 256 };
+        let caps = ConnectionLimits { all: 1024, per_user: 256 };
         let connections: Vec<_> = (0..count).map(counted).collect();
         assert_eq!(caps.decide(Owner { user: Some(0), is_administrator }, &connections), decision);
     }

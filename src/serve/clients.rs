@@ -6,21 +6,21 @@ use std::time::{Duration, Instant};
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-use super::admission::{Caps, CountedConnection, Decision, Owner, Token};
+use super::admission::{ConnectionLimits, CountedConnection, Decision, Owner, Token};
 use super::connection::Connection;
 use crate::limits::{CLOSINGS, KEPT_FILES};
 
 /// Every client.
 #[derive(Debug)]
 pub(super) struct Clients {
-    caps: Caps,
+    caps: ConnectionLimits,
     idle_timeout: Duration,
     pub(super) members: BTreeMap<Token, Connection>,
     last: Token,
 }
 
 impl Clients {
-    pub(super) fn within(caps: Caps, idle_timeout: Duration) -> Self {
+    pub(super) fn within(caps: ConnectionLimits, idle_timeout: Duration) -> Self {
         Self { caps, idle_timeout, members: BTreeMap::new(), last: 0 }
     }
 

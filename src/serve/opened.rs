@@ -6,7 +6,7 @@ use pidlockfile::Pid;
 use pidlockfile::process::{ProcessIdentity, real_user};
 use ttylock::{Answer, Backoff, Cause, DeviceName, Node, Outcome, Request, Stop, command};
 
-use super::ports::Wish;
+use super::ports::OpenerTask;
 use super::service::Service;
 
 /// Programs that hold a port open and wait, without keeping others from it: they take a lock
@@ -19,11 +19,11 @@ const WAITING: [&str; 12] = [
 /// Takes or releases a lock for a process that has a port open, if there is one to be taken or released.
 pub(super) fn serve_openers(service: &mut Service) {
     let Some(ports) = service.ports.opens.clone() else { return };
-    match ports.next_wish() {
-        Some(Wish::Release { port, who }) => release(service, &port, &who),
-        Some(Wish::Lock { port, who, node, backoff }) => {
+    match ports.next_task() {
+        Some(OpenerTask::Release { port, who }) => release(service, &port, &who),
+        Some(OpenerTask::Lock { port, who, node, backoff }) => {
             let outcome = lock(service, &port, &who, node, backoff);
-            let is_open = ports.openers().settle(&port, &who, outcome, Instant::now());
+            let is_open = ports.openers().note_outcome(&port, &who, outcome, Instant::now());
             if !is_open && outcome == Ok(Outcome::Done) {
                 release(service, &port, &who);
             }

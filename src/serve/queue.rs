@@ -47,7 +47,7 @@ pub(super) struct Queue {
     /// In the order in which they came to their device.
     waiters: Vec<QueueEntry>,
     /// The devices that are waited for.
-    devices: HashMap<Arc<str>, Device>,
+    devices: HashMap<Arc<str>, QueuedDevice>,
 }
 
 #[derive(Clone, Debug)]
@@ -62,7 +62,7 @@ struct QueueEntry {
 }
 
 #[derive(Debug)]
-struct Device {
+struct QueuedDevice {
     last_try: Option<Instant>,
     /// When its first waiter is to be tried.
     try_at: Instant,
@@ -99,7 +99,7 @@ impl QueueEntry {
     }
 }
 
-impl Device {
+impl QueuedDevice {
     fn wake(&mut self, now: Instant) {
         let earliest = self.last_try.and_then(|last| last.checked_add(CHECK_GAP));
         let moment = earliest.map_or(now, |earliest| earliest.max(now));
@@ -147,7 +147,7 @@ impl Queue {
             known.map_or((None, first_try), |known| (known.last_try, known.try_at));
         // The latest names count: links come and go.
         let files = names.files.iter().map(|name| name.as_str().to_owned()).collect();
-        let device = Device { last_try, try_at, files, blocker: None };
+        let device = QueuedDevice { last_try, try_at, files, blocker: None };
         self.devices.insert(Arc::clone(&waiter.device), device);
         self.waiters.push(waiter);
     }

@@ -48,6 +48,12 @@ impl AsFd for Bell {
     }
 }
 
+/// What a thread of this process and the service share. No operation on it can fail half-way, so it is valid also after a
+/// panic.
+pub(super) fn locked<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// What a thread does.
 pub(crate) trait Work {
     /// Readable when an event has come; none while events are not to be handled.
@@ -105,11 +111,6 @@ pub(super) struct StatusWorker {
     bell: Bell,
 }
 
-fn lock(questions: &Mutex<Vec<StatusQuestion>>) -> MutexGuard<'_, Vec<StatusQuestion>> {
-    // No operation on it can fail half-way, so a poisoned lock is still valid.
-    questions.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl StatusWorker {
     /// Starts the thread, with lock directories of its own: it shares nothing with the daemon but the disk.
     ///
@@ -126,13 +127,13 @@ impl StatusWorker {
 
     /// A connection asks about a device, or about all.
     pub(super) fn ask(&self, token: Token, device: Option<DeviceName>) {
-        lock(&self.questions).push((token, device));
+        locked(&self.questions).push((token, device));
         self.thread.unpark();
     }
 
     /// A connection needs no answer any more. One that is being prepared comes all the same.
-    pub(super) fn forget(&self, token: Token) {
-        lock(&self.questions).retain(|(asking, _)| *asking != token);
+    pub(super) fn cancel(&self, token: Token) {
+        locked(&self.questions).retain(|(asking, _)| *asking != token);
     }
 
     /// The answers that have come since the last call.
@@ -156,7 +157,7 @@ fn answer_questions(
     bell: &Bell,
 ) {
     loop {
-        let questions = std::mem::take(&mut *lock(asked));
+        let questions = std::mem::take(&mut *locked(asked));
         if questions.is_empty() {
             thread::park();
             continue;

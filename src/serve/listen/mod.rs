@@ -20,7 +20,7 @@ use pidlockfile::Pid;
 use ttylock::subordinate;
 
 use super::Settings;
-use super::admission::{Caps, Decision};
+use super::admission::{ConnectionLimits, Decision};
 use super::clients::{Clients, Shares, descriptors, own};
 use super::connection::Connection;
 use super::listener::{Listener, Origin};
@@ -118,7 +118,7 @@ impl<'s> Daemon<'s> {
             );
         }
         service.table.keep_open(shares.kept);
-        let caps = Caps { all: shares.connections, per_user: settings.limit_per_user };
+        let caps = ConnectionLimits { all: shares.connections, per_user: settings.limit_per_user };
         let now = Instant::now();
         // After signals were blocked and capabilities given up, which a thread inherits.
         let status_worker = StatusWorker::start(service.table.layout().clone())?;

@@ -30,7 +30,7 @@ impl Daemon<'_> {
         match connection.phase {
             // Events other than a hang-up are not of interest.
             Phase::Searching(_) => {
-                self.status_worker.forget(token);
+                self.status_worker.cancel(token);
                 connection.client_gone();
             }
             Phase::Retrying(_) => {
@@ -127,7 +127,7 @@ impl Daemon<'_> {
 
     pub(super) fn leave(&mut self, token: Token) -> Option<Connection> {
         let connection = self.clients.members.remove(&token)?;
-        self.status_worker.forget(token);
+        self.status_worker.cancel(token);
         self.service.queue.leave(connection.client.id, Instant::now());
         if self.clients.members.is_empty() {
             self.quiet = Instant::now();

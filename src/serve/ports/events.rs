@@ -7,7 +7,7 @@ use pidlockfile::Pid;
 
 /// What the kernel calls a file: a type, and bytes that mean something to its file system only.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Handle {
+pub(super) struct FileHandle {
     kind: u32,
     bytes: Vec<u8>,
 }
@@ -21,7 +21,7 @@ pub(super) struct Marked {
 
 /// What a process did to a file, as far as the kernel reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::serve) enum Deed {
+pub(in crate::serve) enum PortUse {
     Opened,
     Closed,
     /// Both; the order and number are unknown.
@@ -32,7 +32,7 @@ pub(in crate::serve) enum Deed {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum PortEvent {
     /// A file was opened or closed. The process is unknown where it has no number here.
-    At { handle: Handle, pid: Option<Pid>, deed: Deed },
+    At { handle: FileHandle, pid: Option<Pid>, port_use: PortUse },
     /// Nodes came, or changed hands.
     Elsewhere,
     /// More happened than the kernel keeps in mind.
@@ -77,10 +77,10 @@ fn port_event(event: &[u8]) -> Option<PortEvent> {
     if mask & FAN_Q_OVERFLOW != 0 {
         return Some(PortEvent::Lost);
     }
-    let deed = match (mask & FAN_OPEN != 0, mask & FAN_CLOSE != 0) {
-        (true, false) => Deed::Opened,
-        (false, true) => Deed::Closed,
-        (true, true) => Deed::Both,
+    let port_use = match (mask & FAN_OPEN != 0, mask & FAN_CLOSE != 0) {
+        (true, false) => PortUse::Opened,
+        (false, true) => PortUse::Closed,
+        (true, true) => PortUse::Both,
         (false, false) => {
             let is_news = mask & (FAN_CREATE | FAN_MOVED_TO | FAN_ATTRIB) != 0;
             return is_news.then_some(PortEvent::Elsewhere);
@@ -88,18 +88,18 @@ fn port_event(event: &[u8]) -> Option<PortEvent> {
     };
     let pid = Pid::new(i64::from(number(event, 20)?));
     let handle = handle(event.get(METADATA_BYTES..)?)?;
-    Some(PortEvent::At { handle, pid, deed })
+    Some(PortEvent::At { handle, pid, port_use })
 }
 
 /// A header of four bytes with type and length, the file system's identity of eight, and the
 /// handle: its length, its type, its bytes.
-fn handle(information: &[u8]) -> Option<Handle> {
+fn handle(information: &[u8]) -> Option<FileHandle> {
     if information.first() != Some(&FILE_IDENTITY) {
         return None;
     }
     let length = usize::try_from(number(information, 12)?).ok()?;
     let bytes = information.get(20..)?.get(..length)?.to_vec();
-    Some(Handle { kind: number(information, 16)?, bytes })
+    Some(FileHandle { kind: number(information, 16)?, bytes })
 }
 
 fn number(bytes: &[u8], at: usize) -> Option<u32> {
@@ -107,11 +107,11 @@ fn number(bytes: &[u8], at: usize) -> Option<u32> {
 }
 
 /// The watched files, from the text in which the kernel lists them.
-pub(super) fn marks(text: &str) -> Vec<(Marked, Handle)> {
+pub(super) fn marks(text: &str) -> Vec<(Marked, FileHandle)> {
     text.lines().filter_map(mark).collect()
 }
 
-fn mark(line: &str) -> Option<(Marked, Handle)> {
+fn mark(line: &str) -> Option<(Marked, FileHandle)> {
     let words = line.strip_prefix("fanotify ")?;
     let field = |key: &str| words.split_ascii_whitespace().find_map(|word| word.strip_prefix(key));
     let number = |key| u64::from_str_radix(field(key)?, 16).ok();
@@ -120,7 +120,7 @@ fn mark(line: &str) -> Option<(Marked, Handle)> {
     let file_system = (device >> 20, device & 0xf_ffff);
     let bytes = unhex(field("f_handle:")?)?;
     let kind = u32::try_from(number("fhandle-type:")?).ok()?;
-    Some((Marked { inode: number("ino:")?, file_system }, Handle { kind, bytes }))
+    Some((Marked { inode: number("ino:")?, file_system }, FileHandle { kind, bytes }))
 }
 
 fn unhex(text: &str) -> Option<Vec<u8>> {
@@ -140,8 +140,8 @@ mod tests {
         fanotify ino:3 sdev:10001a mflags:0 mask:38 ignored_mask:0 fhandle-bytes:c fhandle-type:81 f_handle:030000000000000000000000\n\
         fanotify ino:4 sdev:1a mask:38 f_handle:0\nfanotify ino:5 sdev:x fhandle-type:1 f_handle:00\n";
 
-    fn terminal() -> Handle {
-        Handle { kind: 0x81, bytes: vec![3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0] }
+    fn terminal() -> FileHandle {
+        FileHandle { kind: 0x81, bytes: vec![3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0] }
     }
 
     fn event(mask: u64, pid: i32) -> Vec<u8> {
@@ -165,20 +165,20 @@ mod tests {
         assert_eq!(marks.len(), 2);
         let bytes = vec![0x5f, 0x89, 0x70, 0xda, 1, 0, 0, 0, 0, 0, 0, 0];
         let directory = Marked { inode: 1, file_system: (0, 6) };
-        assert_eq!(marks[0], (directory, Handle { kind: 1, bytes }));
+        assert_eq!(marks[0], (directory, FileHandle { kind: 1, bytes }));
         let file_system = (1, 0x1a);
         assert_eq!(marks[1], (Marked { inode: 3, file_system }, terminal()));
     }
 
-    fn at(deed: Deed, pid: i64) -> PortEvent {
-        PortEvent::At { handle: terminal(), pid: Pid::new(pid), deed }
+    fn at(port_use: PortUse, pid: i64) -> PortEvent {
+        PortEvent::At { handle: terminal(), pid: Pid::new(pid), port_use }
     }
 
     #[rstest]
-    #[case::opened(FAN_OPEN, Some(at(Deed::Opened, 77)))]
-    #[case::closed_after_reading(FAN_CLOSE_NOWRITE, Some(at(Deed::Closed, 77)))]
-    #[case::closed_after_writing(FAN_CLOSE_WRITE, Some(at(Deed::Closed, 77)))]
-    #[case::merged(FAN_OPEN | FAN_CLOSE_WRITE, Some(at(Deed::Both, 77)))]
+    #[case::opened(FAN_OPEN, Some(at(PortUse::Opened, 77)))]
+    #[case::closed_after_reading(FAN_CLOSE_NOWRITE, Some(at(PortUse::Closed, 77)))]
+    #[case::closed_after_writing(FAN_CLOSE_WRITE, Some(at(PortUse::Closed, 77)))]
+    #[case::merged(FAN_OPEN | FAN_CLOSE_WRITE, Some(at(PortUse::Both, 77)))]
     #[case::nothing(0, None)]
     #[case::a_node_came(FAN_CREATE, Some(PortEvent::Elsewhere))]
     #[case::a_node_was_moved_here(FAN_MOVED_TO, Some(PortEvent::Elsewhere))]
@@ -211,7 +211,7 @@ mod tests {
         let mut other = event(FAN_OPEN, 5);
         other[METADATA_BYTES] = FILE_IDENTITY + 1;
         let both = [other, event(FAN_OPEN, 6)].concat();
-        assert_eq!(parse(&both), [at(Deed::Opened, 6)]);
+        assert_eq!(parse(&both), [at(PortUse::Opened, 6)]);
     }
 
     /// Cut anywhere, and with any byte another, it neither fails nor invents a file's bytes.

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use pidlockfile::Pid;
@@ -21,7 +21,7 @@ use ttylock::{
 
 use crate::log::{Log, Severity};
 use crate::serve::authority::Authority;
-use crate::serve::worker::{self, Bell, Work};
+use crate::serve::worker::{self, Bell, Work, locked};
 
 /// The capabilities needed: to duplicate descriptors of other users' processes, and to see them and be notified of
 /// openings.
@@ -108,7 +108,7 @@ impl ExclusivePorts {
         if !applies_to(port, &self.exempt) {
             return;
         }
-        let mut state = lock(&self.state);
+        let mut state = locked(&self.state);
         let port = state.ports.entry(port.real().to_owned()).or_default();
         if port.holder.as_ref() != Some(who) {
             port.release();
@@ -118,13 +118,13 @@ impl ExclusivePorts {
     }
 
     pub(in crate::serve) fn is_held_by(&self, pid: Pid) -> bool {
-        lock(&self.state).ports.values().any(|port| port.is_held_by(pid))
+        locked(&self.state).ports.values().any(|port| port.is_held_by(pid))
     }
 
     /// A lock is about to be released, and the mode ends first. If the lock stays, the thread makes the port exclusive
     /// again at its next examination, in a second at most.
     pub(in crate::serve) fn before_release(&self, port: &str, pid: Pid) {
-        let mut state = lock(&self.state);
+        let mut state = locked(&self.state);
         if let Some(port) = state.ports.get_mut(port).filter(|port| port.is_held_by(pid)) {
             port.end_at_once();
         }
@@ -135,7 +135,7 @@ impl ExclusivePorts {
         &self,
         mut has_ended: impl FnMut(&str, &ProcessIdentity) -> bool,
     ) {
-        for (name, port) in &mut lock(&self.state).ports {
+        for (name, port) in &mut locked(&self.state).ports {
             if port.holder.as_ref().is_some_and(|who| has_ended(name, who)) {
                 port.release();
                 self.waker.ring();
@@ -145,7 +145,7 @@ impl ExclusivePorts {
 
     /// An orderly end: afterwards nothing would end the modes when their locks end.
     pub(in crate::serve) fn end(&self) {
-        let mut state = lock(&self.state);
+        let mut state = locked(&self.state);
         state.is_ending = true;
         state.ports.values_mut().for_each(Port::end_at_once);
     }
@@ -157,10 +157,6 @@ fn applies_to(port: &ResolvedDevice, exempt: &[DeviceName]) -> bool {
     let is_exempt = |name: &str| exempt.iter().any(|it| it.as_str() == name);
     let device = port.node.and_then(|node| node.device);
     device.is_some_and(|device| !device.is_pseudo_terminal()) && !port.every_name().any(is_exempt)
-}
-
-fn lock(state: &Mutex<PortsState>) -> MutexGuard<'_, PortsState> {
-    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Port {
@@ -225,7 +221,7 @@ impl Work for ExclusiveWork {
 impl ExclusiveWork {
     /// Watches the ports before they are examined, so that no opening is missed.
     fn watch_ports(&mut self, now: Instant) {
-        let mut state = lock(&self.state);
+        let mut state = locked(&self.state);
         state.ports.retain(|_, port| port.holder.is_some() || port.left.is_some());
         let all: BTreeSet<String> = state.ports.keys().cloned().collect();
         let is_new = |port: &mut Port| std::mem::take(&mut port.is_new);
@@ -248,11 +244,11 @@ impl ExclusiveWork {
     fn examine(&mut self, port: &str, trigger: Trigger) -> Examined {
         self.end_left(port);
         let held =
-            lock(&self.state).ports.get(port).and_then(|it| Some((it.holder.clone()?, it.set)));
+            locked(&self.state).ports.get(port).and_then(|it| Some((it.holder.clone()?, it.set)));
         let Some((who, set)) = held else { return Examined::Unchanged };
         if !self.is_on_record(port, &who) {
             // Anybody who may write the lock directory can remove a lock file without a word.
-            if let Some(port) = lock(&self.state).ports.get_mut(port) {
+            if let Some(port) = locked(&self.state).ports.get_mut(port) {
                 port.leave_mode();
             }
             self.end_left(port);
@@ -305,7 +301,7 @@ impl ExclusiveWork {
         node: Node,
         duplicate: &Duplicate,
     ) -> Examined {
-        let mut state = lock(&self.state);
+        let mut state = locked(&self.state);
         let is_ending = state.is_ending;
         // The lock may have ended meanwhile.
         let port_of = state.ports.get_mut(port).filter(|port| port.left.is_none() && !is_ending);
@@ -336,7 +332,7 @@ impl ExclusiveWork {
     /// The holder may open the port again by a node that is not watched. Until then, a process that has inherited its
     /// descriptor may have the mode.
     fn is_not_open(&self, port: &str, who: &ProcessIdentity) {
-        let mut state = lock(&self.state);
+        let mut state = locked(&self.state);
         let port = state.ports.get_mut(port).filter(|it| it.holder.as_ref() == Some(who));
         if let Some(set) = port.and_then(|port| port.set.as_mut()) {
             set.is_watched = false;
@@ -346,7 +342,7 @@ impl ExclusiveWork {
     /// Ends the mode of an earlier lock, through any process that has the port open. If there is none, the last close
     /// has ended it.
     fn end_left(&self, port: &str) {
-        let Some(node) = lock(&self.state).ports.get(port).and_then(|port| port.left) else {
+        let Some(node) = locked(&self.state).ports.get(port).and_then(|port| port.left) else {
             return;
         };
         let any = Duplicate::of_any(&node, |_| true, |pid| Closing::Apart(real_user(pid)));
@@ -359,7 +355,7 @@ impl ExclusiveWork {
             Err(NoDuplicate::NotOpen) => true,
             Err(NoDuplicate::Forbidden | NoDuplicate::System(_)) => false,
         };
-        if let Some(port) = lock(&self.state).ports.get_mut(port).filter(|_| is_over) {
+        if let Some(port) = locked(&self.state).ports.get_mut(port).filter(|_| is_over) {
             port.left = None;
         }
     }

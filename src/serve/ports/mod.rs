@@ -15,7 +15,7 @@ use pidlockfile::process::{ProcessIdentity, lives};
 use ttylock::{Holder, Request, ResolvedDevice, Table, opener};
 
 pub(super) use exclusive::ExclusivePorts;
-pub(super) use openers::Wish;
+pub(super) use openers::OpenerTask;
 pub(super) use opens::OpenPorts;
 
 /// The threads that follow the locks of ports.

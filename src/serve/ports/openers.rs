@@ -12,7 +12,7 @@ use pidlockfile::Pid;
 use pidlockfile::process::ProcessIdentity;
 use ttylock::{Backoff, Cause, Node, Outcome};
 
-use super::events::Deed;
+use super::events::PortUse;
 use crate::limits::{OPENERS_OF_PORT, WATCHED_PORTS};
 use crate::serve::queue::{CHECK_EVERY, CHECK_GAP};
 
@@ -33,7 +33,7 @@ struct Opener {
     who: ProcessIdentity,
     state: OpenerState,
     /// It has closed the port, and may still have it open: since then it is to be examined.
-    reported: Option<(Instant, Deed)>,
+    reported: Option<(Instant, PortUse)>,
     /// The attempts to take its lock that have no answer yet.
     backoff: Option<Backoff>,
 }
@@ -62,14 +62,14 @@ pub(in crate::serve) struct Examination {
     pub(in crate::serve) port: String,
     pub(in crate::serve) who: ProcessIdentity,
     /// What it did; none if it is to have the lock, should it still have the port open.
-    reported: Option<Deed>,
+    reported: Option<PortUse>,
 }
 
 /// What the service is to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::serve) enum Wish {
-    /// Take the port with this node for the process, and [settle](Openers::settle) it. Earlier attempts may have had no
-    /// answer.
+pub(in crate::serve) enum OpenerTask {
+    /// Take the port with this node for the process, and [note the outcome](Openers::note_outcome). Earlier attempts may have had
+    /// no answer.
     Lock { port: String, who: ProcessIdentity, node: Node, backoff: Option<Backoff> },
     /// Release the lock that was taken for the process.
     Release { port: String, who: ProcessIdentity },
@@ -95,14 +95,20 @@ fn due_after(now: Instant) -> OpenerState {
 
 impl Openers {
     /// A process has opened a port, or closed it.
-    pub(super) fn saw(&mut self, port: &str, who: &ProcessIdentity, deed: Deed, now: Instant) {
-        if deed == Deed::Opened {
+    pub(super) fn saw(
+        &mut self,
+        port: &str,
+        who: &ProcessIdentity,
+        port_use: PortUse,
+        now: Instant,
+    ) {
+        if port_use == PortUse::Opened {
             return self.opened(port, who, now);
         }
         // It may still have the port open by another descriptor.
         if let Some(opener) = self.enter(port, who) {
             let since = opener.reported.map_or(now, |(since, _)| since);
-            opener.reported = Some((since, deed));
+            opener.reported = Some((since, port_use));
         }
     }
 
@@ -110,7 +116,7 @@ impl Openers {
     pub(super) fn opened(&mut self, port: &str, who: &ProcessIdentity, now: Instant) {
         let Some(opener) = self.enter(port, who) else { return };
         // It is unknown whether it was opened after that.
-        opener.reported = opener.reported.map(|(since, _)| (since, Deed::Both));
+        opener.reported = opener.reported.map(|(since, _)| (since, PortUse::Both));
         if opener.state == OpenerState::Closed {
             opener.state = OpenerState::Locked;
         } else if matches!(opener.state, OpenerState::Left | OpenerState::Unknown) {
@@ -167,7 +173,7 @@ impl Openers {
     pub(super) fn forget_unlocked(&mut self, now: Instant) {
         self.all.retain(|_, it| matches!(it.state, OpenerState::Locked | OpenerState::Closed));
         for opener in self.all.values_mut() {
-            opener.reported.get_or_insert((now, Deed::Both));
+            opener.reported.get_or_insert((now, PortUse::Both));
         }
     }
 
@@ -185,7 +191,7 @@ impl Openers {
         let due = self.all.iter().filter_map(|((port, _), it)| Some((it.moment()?, port, it)));
         let (_, port, opener) =
             due.filter(|(moment, ..)| *moment <= now).min_by_key(|(moment, ..)| *moment)?;
-        let reported = opener.reported.map(|(_, deed)| deed);
+        let reported = opener.reported.map(|(_, port_use)| port_use);
         Some(Examination { port: port.clone(), who: opener.who.clone(), reported })
     }
 
@@ -213,26 +219,27 @@ impl Openers {
             (_, Some(true), OpenerState::Closed) => opener.state = OpenerState::Locked,
             (_, Some(true), _) => {}
             // It has opened and closed the port once more, or for once.
-            (Some(Deed::Both), None, state) if state != OpenerState::Unknown => {}
+            (Some(PortUse::Both), None, state) if state != OpenerState::Unknown => {}
             _ if had_lock => opener.state = OpenerState::Closed,
             _ => self.forget(port, who),
         }
     }
 
     /// Whether the service is to do something.
-    pub(super) fn has_wishes(&self, now: Instant) -> bool {
-        self.all.values().any(|opener| opener.is_wish(now))
+    pub(super) fn has_tasks(&self, now: Instant) -> bool {
+        self.all.values().any(|opener| opener.has_task(now))
     }
 
-    /// The next thing that the service is to do. A wish for a lock stays until it is [settled](Self::settle).
-    pub(super) fn next_wish(&mut self, now: Instant) -> Option<Wish> {
-        let ((port, _), opener) = self.all.iter().find(|(_, opener)| opener.is_wish(now))?;
+    /// The next thing that the service is to do. A lock stays to be taken until the outcome is
+    /// [noted](Self::note_outcome).
+    pub(super) fn next_task(&mut self, now: Instant) -> Option<OpenerTask> {
+        let ((port, _), opener) = self.all.iter().find(|(_, opener)| opener.has_task(now))?;
         let (port, who) = (port.clone(), opener.who.clone());
         if let OpenerState::Wanted(node, _) = opener.state {
-            return Some(Wish::Lock { port, who, node, backoff: opener.backoff });
+            return Some(OpenerTask::Lock { port, who, node, backoff: opener.backoff });
         }
         self.forget(&port, &who);
-        Some(Wish::Release { port, who })
+        Some(OpenerTask::Release { port, who })
     }
 
     /// The lock of a process that has closed the port could not be released yet: it is examined again.
@@ -245,15 +252,15 @@ impl Openers {
         let Some(opener) = self.enter(port, who) else { return };
         // It may have been seen again since.
         let is_new = opener.state == OpenerState::Unknown;
-        let deed = if is_new { Deed::Closed } else { Deed::Both };
+        let port_use = if is_new { PortUse::Closed } else { PortUse::Both };
         opener.state = OpenerState::Locked;
-        opener.reported = Some((now.checked_add(CHECK_EVERY).unwrap_or(now), deed));
+        opener.reported = Some((now.checked_add(CHECK_EVERY).unwrap_or(now), port_use));
     }
 
-    /// Notes the outcome of a wish for a lock. Done: the process has it. Busy: another process has it. Denied: this one
+    /// Notes what became of a lock that was to be taken. Done: the process has it. Busy: another process has it. Denied: this one
     /// has a lock already, or gets none. Err: it is not known yet, and why. False if it has closed the port meanwhile.
     #[must_use]
-    pub(in crate::serve) fn settle(
+    pub(in crate::serve) fn note_outcome(
         &mut self,
         port: &str,
         who: &ProcessIdentity,
@@ -300,7 +307,7 @@ impl Openers {
 }
 
 impl Opener {
-    fn is_wish(&self, now: Instant) -> bool {
+    fn has_task(&self, now: Instant) -> bool {
         matches!(self.state, OpenerState::Wanted(_, from) if from <= now)
             || self.state == OpenerState::Closed
     }
@@ -332,8 +339,8 @@ mod tests {
         Node { file_system: numbers, inode: 1, device: Some(numbers) }
     }
 
-    fn saw(openers: &mut Openers, number: i64, deed: Deed, now: Instant) {
-        openers.saw(PORT, &who(number), deed, now);
+    fn saw(openers: &mut Openers, number: i64, port_use: PortUse, now: Instant) {
+        openers.saw(PORT, &who(number), port_use, now);
     }
 
     /// The process to examine now has the port open, or not, or that cannot be seen.
@@ -343,26 +350,31 @@ mod tests {
         Some(examination.who.pid)
     }
 
-    fn wish(number: i64) -> Option<Wish> {
-        Some(Wish::Lock { port: PORT.to_owned(), who: who(number), node: node(), backoff: None })
+    fn task(number: i64) -> Option<OpenerTask> {
+        Some(OpenerTask::Lock {
+            port: PORT.to_owned(),
+            who: who(number),
+            node: node(),
+            backoff: None,
+        })
     }
 
-    fn release(number: i64) -> Option<Wish> {
-        Some(Wish::Release { port: PORT.to_owned(), who: who(number) })
+    fn release(number: i64) -> Option<OpenerTask> {
+        Some(OpenerTask::Release { port: PORT.to_owned(), who: who(number) })
     }
 
-    fn settle(openers: &mut Openers, number: i64, outcome: Outcome, now: Instant) {
-        assert!(openers.settle(PORT, &who(number), Ok(outcome), now));
+    fn note_outcome(openers: &mut Openers, number: i64, outcome: Outcome, now: Instant) {
+        assert!(openers.note_outcome(PORT, &who(number), Ok(outcome), now));
     }
 
     /// A process has the port open and a lock in its name.
     fn locked(number: i64, now: Instant) -> Openers {
         let mut openers = Openers::default();
-        saw(&mut openers, number, Deed::Opened, now);
+        saw(&mut openers, number, PortUse::Opened, now);
         assert_eq!(examine(&mut openers, Some(true), now + OPEN_FOR), Some(pid(number)));
-        assert_eq!(openers.next_wish(now + OPEN_FOR), wish(number));
-        settle(&mut openers, number, Outcome::Done, now);
-        assert_eq!((openers.next_wish(now), openers.next_moment(now)), (None, None));
+        assert_eq!(openers.next_task(now + OPEN_FOR), task(number));
+        note_outcome(&mut openers, number, Outcome::Done, now);
+        assert_eq!((openers.next_task(now), openers.next_moment(now)), (None, None));
         openers
     }
 
@@ -374,21 +386,21 @@ mod tests {
     #[test]
     fn the_service_is_asked_again_soon_after_the_kernels_locks_were_read() {
         let (mut openers, mut now) = (Openers::default(), Instant::now());
-        saw(&mut openers, 5, Deed::Opened, now);
+        saw(&mut openers, 5, PortUse::Opened, now);
         now += OPEN_FOR;
         let first = now;
         examine(&mut openers, Some(true), now);
         for attempt in 0..3 {
-            let Some(Wish::Lock { backoff, .. }) = openers.next_wish(now) else {
-                panic!("no wish")
+            let Some(OpenerTask::Lock { backoff, .. }) = openers.next_task(now) else {
+                panic!("no task")
             };
             assert_eq!(backoff.map(Backoff::asked), Some(first).filter(|_| attempt > 0));
-            assert!(openers.settle(PORT, &who(5), Err(Cause::Reading), now));
-            assert!(!openers.has_wishes(now));
+            assert!(openers.note_outcome(PORT, &who(5), Err(Cause::Reading), now));
+            assert!(!openers.has_tasks(now));
             assert_eq!(openers.next_moment(now), now.checked_add(CHECK_GAP));
             now += CHECK_GAP;
         }
-        settle(&mut openers, 5, Outcome::Busy, now);
+        note_outcome(&mut openers, 5, Outcome::Busy, now);
         assert_eq!(openers.next_moment(now), Some(now + OPEN_CHECK_EVERY));
     }
 
@@ -397,31 +409,31 @@ mod tests {
         let now = Instant::now();
         for is_open in [Some(false), None] {
             let mut openers = locked(5, now);
-            saw(&mut openers, 5, Deed::Closed, now);
+            saw(&mut openers, 5, PortUse::Closed, now);
             assert_eq!(examine(&mut openers, is_open, now), Some(pid(5)));
-            assert_eq!((openers.next_wish(now), openers.next_wish(now)), (release(5), None));
+            assert_eq!((openers.next_task(now), openers.next_task(now)), (release(5), None));
         }
         // By another descriptor, it is still open; or it was opened again before the service came to it.
-        for (deed, is_open) in [(Deed::Closed, Some(true)), (Deed::Both, None)] {
+        for (port_use, is_open) in [(PortUse::Closed, Some(true)), (PortUse::Both, None)] {
             let mut openers = locked(5, now);
-            saw(&mut openers, 5, deed, now);
+            saw(&mut openers, 5, port_use, now);
             assert_eq!(examine(&mut openers, is_open, now), Some(pid(5)));
-            assert_eq!((openers.next_wish(now), pids(&openers)), (None, vec![5]));
+            assert_eq!((openers.next_task(now), pids(&openers)), (None, vec![5]));
         }
         let mut openers = locked(5, now);
-        saw(&mut openers, 5, Deed::Closed, now);
+        saw(&mut openers, 5, PortUse::Closed, now);
         examine(&mut openers, Some(false), now);
-        assert_eq!(openers.next_wish(now), release(5));
+        assert_eq!(openers.next_task(now), release(5));
         openers.release_later(PORT, &who(5), now);
-        assert_eq!((examine(&mut openers, Some(false), now), openers.next_wish(now)), (None, None));
+        assert_eq!((examine(&mut openers, Some(false), now), openers.next_task(now)), (None, None));
         let later = openers.next_moment(now).unwrap();
         examine(&mut openers, Some(false), later);
-        assert_eq!((openers.next_wish(later), openers.next_wish(later)), (release(5), None));
+        assert_eq!((openers.next_task(later), openers.next_task(later)), (release(5), None));
         let mut openers = locked(5, now);
-        saw(&mut openers, 5, Deed::Closed, now);
+        saw(&mut openers, 5, PortUse::Closed, now);
         examine(&mut openers, Some(false), now);
-        saw(&mut openers, 5, Deed::Opened, now);
-        assert_eq!((openers.next_wish(now), pids(&openers)), (None, vec![5]));
+        saw(&mut openers, 5, PortUse::Opened, now);
+        assert_eq!((openers.next_task(now), pids(&openers)), (None, vec![5]));
     }
 
     /// After fork and exit of an opener, any process may get its number.
@@ -430,7 +442,7 @@ mod tests {
         let now = Instant::now();
         let mut openers = locked(5, now);
         let later = ProcessIdentity { start: Start::At(9), ..who(5) };
-        assert!(!openers.settle(PORT, &later, Ok(Outcome::Done), now));
+        assert!(!openers.note_outcome(PORT, &later, Ok(Outcome::Done), now));
         openers.gone(|opener| *opener == later);
         assert_eq!(pids(&openers), [5]);
         openers.opened(PORT, &later, now);
@@ -440,23 +452,23 @@ mod tests {
     #[test]
     fn a_process_refused_the_lock_is_examined_again_when_a_lock_has_ended() {
         let (mut openers, mut now) = (Openers::default(), Instant::now());
-        saw(&mut openers, 5, Deed::Opened, now);
+        saw(&mut openers, 5, PortUse::Opened, now);
         now += OPEN_FOR;
         for _ in 0..3 {
             assert!(examine(&mut openers, Some(true), now).is_some());
-            settle(&mut openers, 5, Outcome::Busy, now);
+            note_outcome(&mut openers, 5, Outcome::Busy, now);
             assert_eq!(openers.next_moment(now), Some(now + OPEN_CHECK_EVERY));
             now += OPEN_CHECK_EVERY;
         }
         assert!(examine(&mut openers, Some(true), now).is_some());
-        settle(&mut openers, 5, Outcome::Busy, now);
-        saw(&mut openers, 6, Deed::Opened, now);
+        note_outcome(&mut openers, 5, Outcome::Busy, now);
+        saw(&mut openers, 6, PortUse::Opened, now);
         openers.retry(now);
         assert_eq!(examine(&mut openers, Some(true), now), Some(pid(5)));
-        settle(&mut openers, 5, Outcome::Denied, now);
+        note_outcome(&mut openers, 5, Outcome::Denied, now);
         assert_eq!(openers.next(now), None, "the other has it open for no time");
         // It may be another program later.
-        saw(&mut openers, 5, Deed::Opened, now);
+        saw(&mut openers, 5, PortUse::Opened, now);
         assert_eq!(openers.next_moment(now), Some(now + OPEN_FOR));
     }
 
@@ -466,14 +478,14 @@ mod tests {
         let now = Instant::now();
         for is_closed in [true, false] {
             let mut openers = locked(5, now);
-            saw(&mut openers, 5, Deed::Closed, now);
+            saw(&mut openers, 5, PortUse::Closed, now);
             if is_closed {
                 examine(&mut openers, Some(false), now);
             }
             openers.released(PORT, pid(6));
             openers.released(PORT, pid(5));
             examine(&mut openers, Some(false), now);
-            assert_eq!(openers.next_wish(now), None);
+            assert_eq!(openers.next_task(now), None);
         }
     }
 
@@ -481,12 +493,12 @@ mod tests {
     #[test]
     fn a_lock_that_comes_too_late_is_noticed() {
         let (mut openers, now) = (Openers::default(), Instant::now());
-        saw(&mut openers, 5, Deed::Opened, now);
+        saw(&mut openers, 5, PortUse::Opened, now);
         examine(&mut openers, Some(true), now + OPEN_FOR);
-        assert_eq!(openers.next_wish(now + OPEN_FOR), wish(5));
-        saw(&mut openers, 5, Deed::Closed, now);
+        assert_eq!(openers.next_task(now + OPEN_FOR), task(5));
+        saw(&mut openers, 5, PortUse::Closed, now);
         examine(&mut openers, Some(false), now);
-        assert!(!openers.settle(PORT, &who(5), Ok(Outcome::Done), now));
+        assert!(!openers.note_outcome(PORT, &who(5), Ok(Outcome::Done), now));
     }
 
     /// One that was handed the port open is known by its first close.
@@ -494,7 +506,7 @@ mod tests {
     fn an_unknown_process_is_listed_when_it_is_found_to_have_the_port_open() {
         let (mut openers, now) = (Openers::default(), Instant::now());
         for (number, is_open) in [(5, Some(true)), (6, None)] {
-            saw(&mut openers, number, Deed::Both, now);
+            saw(&mut openers, number, PortUse::Both, now);
             assert!(!pids(&openers).contains(&number));
             assert_eq!(examine(&mut openers, is_open, now), Some(pid(number)));
         }
@@ -505,18 +517,18 @@ mod tests {
     fn after_lost_events_only_locked_ports_are_kept_and_examined() {
         let now = Instant::now();
         let mut openers = locked(5, now);
-        saw(&mut openers, 6, Deed::Opened, now);
+        saw(&mut openers, 6, PortUse::Opened, now);
         openers.forget_unlocked(now);
         assert_eq!(pids(&openers), [5]);
         assert_eq!(examine(&mut openers, Some(false), now), Some(pid(5)));
-        assert_eq!(openers.next_wish(now), release(5));
+        assert_eq!(openers.next_task(now), release(5));
     }
 
     #[test]
     fn ports_and_openers_are_bounded() {
         let (mut openers, now) = (Openers::default(), Instant::now());
         for number in 1..=100 {
-            saw(&mut openers, number, Deed::Opened, now);
+            saw(&mut openers, number, PortUse::Opened, now);
         }
         assert_eq!(openers.of(Some(PORT)).count(), OPENERS_OF_PORT);
         for number in 1..2 * WATCHED_PORTS {

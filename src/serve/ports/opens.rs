@@ -13,7 +13,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -26,12 +26,12 @@ use ttylock::{
     DeviceName, Node, Numbers, all_openers, follow, has_open, rest_after, serial_devices,
 };
 
-use super::events::{self, Deed, Handle, PortEvent};
-use super::openers::{Examination, Openers, Wish};
+use super::events::{self, FileHandle, PortEvent, PortUse};
+use super::openers::{Examination, OpenerTask, Openers};
 use crate::limits::WATCHED_PORTS;
 use crate::log::{Log, Severity};
 use crate::serve::queue::CHECK_EVERY;
-use crate::serve::worker::{self, Bell, Work};
+use crate::serve::worker::{self, Bell, Work, locked};
 
 /// The processes that have ports open, for the service.
 #[derive(Clone, Debug)]
@@ -69,7 +69,7 @@ impl OpenPorts {
 
     /// The state; the thread has another look at it when it is free again.
     pub(in crate::serve) fn openers(&self) -> MutexGuard<'_, Openers> {
-        self.openers.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.openers)
     }
 
     /// Changes the state after a lock or a process has ended: other openers may have their lock now.
@@ -86,13 +86,13 @@ impl OpenPorts {
     }
 
     /// What the service is to do next. The bell is silent afterwards if there is nothing else.
-    pub(in crate::serve) fn next_wish(&self) -> Option<Wish> {
+    pub(in crate::serve) fn next_task(&self) -> Option<OpenerTask> {
         let mut openers = self.openers();
-        let wish = openers.next_wish(Instant::now());
-        if wish.is_none() {
+        let task = openers.next_task(Instant::now());
+        if task.is_none() {
             self.bell.silence();
         }
-        wish
+        task
     }
 }
 
@@ -135,9 +135,9 @@ impl Work for OpensWork {
         if news.has_gap || !std::mem::replace(&mut self.has_surveyed, true) {
             self.find_openers();
         }
-        for (port, pid, deed) in news.sights {
+        for (port, pid, port_use) in news.uses {
             let who = self.machine.identify(pid);
-            self.shared.openers().saw(&port, &who, deed, now);
+            self.shared.openers().saw(&port, &who, port_use, now);
         }
         report(&mut self.log, self.watch.refresh(now));
         let examination =
@@ -146,7 +146,7 @@ impl Work for OpensWork {
             self.examine(&examination, now);
         }
         let (openers, now) = (self.shared.openers(), Instant::now());
-        if openers.has_wishes(now) {
+        if openers.has_tasks(now) {
             self.shared.bell.ring();
         }
         let next = openers.next_moment(now).map(|moment| moment.max(self.rests_until));
@@ -202,7 +202,7 @@ const EVENT_BYTES: usize = 4096;
 #[derive(Debug, Default)]
 pub(super) struct News {
     /// What each process did to which port.
-    pub(super) sights: Vec<(String, Pid, Deed)>,
+    pub(super) uses: Vec<(String, Pid, PortUse)>,
     /// The kernel has dropped events.
     pub(super) has_gap: bool,
 }
@@ -212,7 +212,7 @@ pub(super) struct News {
 pub(super) struct OpenWatch {
     group: Fanotify,
     dev_dir: PathBuf,
-    ports: HashMap<Handle, String>,
+    ports: HashMap<FileHandle, String>,
     /// Those that cannot be watched, which is said once.
     unwatched: BTreeSet<String>,
     look_again: Option<Instant>,
@@ -254,9 +254,9 @@ impl OpenWatch {
             match event {
                 PortEvent::Lost => news.has_gap = true,
                 PortEvent::Elsewhere => self.look_soon(now),
-                PortEvent::At { handle, pid, deed } => {
+                PortEvent::At { handle, pid, port_use } => {
                     let port = self.ports.get(&handle).cloned();
-                    news.sights.extend(port.zip(pid).map(|(port, pid)| (port, pid, deed)));
+                    news.uses.extend(port.zip(pid).map(|(port, pid)| (port, pid, port_use)));
                 }
             }
         }
@@ -306,7 +306,7 @@ impl OpenWatch {
     }
 
     /// By what the kernel calls the ports in its events. Source: proc(5), `/proc/PID/fdinfo`.
-    fn handles(&self, ports: &[(String, Node)]) -> HashMap<Handle, String> {
+    fn handles(&self, ports: &[(String, Node)]) -> HashMap<FileHandle, String> {
         let marks = format!("/proc/self/fdinfo/{}", self.group.as_raw_fd());
         let marks = std::fs::read_to_string(marks).unwrap_or_default();
         let mut named = HashMap::new();
