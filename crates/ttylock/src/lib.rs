@@ -51,10 +51,9 @@ pub use lock::exclusive::{Closing, Duplicate, NoDuplicate};
 pub use lock::holder_records::Applicant;
 pub use lock::holders::{
     Holder, OutOfSight, Scheme, Standing, Survey, all_openers, command, has_open, held_by,
-    one_line, opener, openers_of, serial_devices, tell_exclusive,
+    one_line, opener, openers_of, out_of_sight, serial_devices, tell_exclusive,
 };
 pub use lock::names::{is_lock_file, is_temporary};
-pub use lock::out_of_sight::out_of_sight;
 #[cfg(target_os = "linux")]
 pub use lock::port_watch::{Examined, PortWatch, Trigger, rest_after};
 pub use lock::table::{Checked, Names, Table};

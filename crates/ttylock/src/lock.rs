@@ -19,7 +19,6 @@ mod meanwhile;
 mod model;
 pub(crate) mod names;
 mod open;
-pub(crate) mod out_of_sight;
 #[cfg(target_os = "linux")]
 pub(crate) mod port_watch;
 pub(crate) mod table;

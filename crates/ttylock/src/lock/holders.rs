@@ -11,7 +11,7 @@ use pidlockfile::process::{lives, real_user};
 use pidlockfile::{Pid, ascii};
 
 pub use super::holder::{Holder, OutOfSight, Scheme, Standing, Survey, held_by};
-pub use super::open::has_open;
+pub use super::open::{has_open, out_of_sight};
 
 use super::exclusive::{Closing, Duplicate};
 use super::flock::{Completeness, FlockHolder, Flocks};

@@ -1,6 +1,6 @@
 //! The locks of a machine: what callers ask for. The functions are in `table/`. `take`, `release`, `pass`, `survey` and
 //! `daemon` have one kind of request each. All of them use the same steps: `resolve` finds the names of a device's lock
-//! files, `hold` reads a lock file, enters the gate and holds the file, `classify` says whether it is stale, and
+//! files, `lock_file` reads, holds and removes a lock file, in the gate, `classify` says whether it is stale, and
 //! `recovery` completes or undoes a PASS that was not finished. `state` has what all requests share.
 //!
 //! Nothing here knows the protocol. The table never takes or releases a lock on its own account: a lock
@@ -20,14 +20,12 @@ use crate::device::DeviceName;
 use crate::device::node::ResolvedDevice;
 use crate::layout::Layout;
 use crate::lock::holder_records::Applicant;
-use crate::lock::holders::{Holder, Survey, serial_devices};
-use crate::lock::out_of_sight::out_of_sight;
+use crate::lock::holders::{Holder, Survey, out_of_sight, serial_devices};
 
 mod classify;
 mod daemon;
-mod hold;
+mod lock_file;
 mod pass;
-mod passing;
 mod recovery;
 mod release;
 mod resolve;

@@ -1,18 +1,14 @@
-//! Classifies a lock file for a request, and removes a stale one.
+//! Classifies a lock file for a request: it is free or stale, or keeps others out.
 
-use std::ffi::OsStr;
-use std::fmt::{self, Display};
 use std::time::{Duration, SystemTime};
 
 use pidlockfile::process::{self, Fate, ProcessIdentity, lives};
-use pidlockfile::{Age, Attempt, Entry, Found, Name, OpenFile, Pid};
+use pidlockfile::{Age, Found};
 
-use super::hold::{Busy, Lock, pid_in};
+use super::lock_file::{Busy, Lock, Stale, pid_in};
 use super::recovery;
-use super::state::{State, TEMPORARY};
-use crate::lock::Weight;
+use super::state::State;
 use crate::lock::directories::{LockFile, Place};
-use crate::lock::holder_records::HolderRecord;
 
 /// A lock file without a readable pid is busy until it is this old: a program may be about to write it (FreeBSD's
 /// `uu_lock`, efax, and every program that creates the file first and fills it then).
@@ -21,37 +17,6 @@ const WRITER_GRACE: Duration = Duration::from_secs(30);
 /// All users without a number in our user namespace have this one, so it does not tell their files apart. Source:
 /// `DEFAULT_OVERFLOWUID` in the kernel's include/linux/highuid.h.
 const UNMAPPED_UID: u32 = 65_534;
-
-/// In which way the names of a lock are removed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Removal {
-    /// The process has ended. A program that keeps no rules may write its own number into the file until the name is
-    /// gone, so the file is looked at once more.
-    OfStale,
-    /// The process lives, and releases its lock.
-    OfOwn,
-    /// The same, also if another process holds it by `flock(2)`.
-    ByForce,
-}
-
-impl Removal {
-    /// How the process that has a lock releases it. Without an owner, or if that has ended, the lock goes as a stale one.
-    pub(super) fn by(owner: Option<Pid>, is_forced: bool) -> Self {
-        match owner.is_some_and(lives) {
-            true if is_forced => Self::ByForce,
-            true => Self::OfOwn,
-            false => Self::OfStale,
-        }
-    }
-}
-
-/// Why a lock is void.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stale {
-    Gone(Pid),
-    Reused(Pid),
-    Unreadable,
-}
 
 impl State {
     /// Reads a lock file and classifies it for a caller that would break it. A stale one is held and classified once
@@ -97,75 +62,6 @@ impl State {
         let age = Age::of([lock.opened.modified()], SystemTime::now());
         classify(holder, age).map(|stale| (lock, stale))
     }
-
-    /// Removes a stale lock whose place we do not take. A lock that may not be removed counts as removed.
-    pub(super) fn remove(&mut self, file: LockFile<'_>, lock: Lock, stale: Stale) -> Attempt {
-        match self.remove_name(file, lock) {
-            Ok(Attempt::Done(())) => {
-                self.say(Weight::Notice, format!("removed {file}: {stale}"));
-                Attempt::Done(())
-            }
-            Ok(other) => other,
-            Err(error) => {
-                self.say(Weight::Warning, format!("ignored {file}: {stale}; {error}"));
-                Attempt::Done(())
-            }
-        }
-    }
-
-    /// As [`State::remove_names`], of one name.
-    pub(super) fn remove_name(
-        &mut self,
-        file: LockFile<'_>,
-        lock: Lock,
-    ) -> Result<Attempt, pidlockfile::Error> {
-        let name = std::slice::from_ref(file.name);
-        Ok(self.remove_names(file, name, lock, Removal::OfStale)?.map(|_| ()))
-    }
-
-    /// Removes these names of a file that is ours to remove, in this order. By force, also if another process holds it
-    /// by `flock(2)`: each name then goes by itself, and those behind one that cannot be removed stay. Never past a
-    /// process in the gate: if that one is stopped before its last step, it removes whichever lock has the name when it
-    /// goes on. The record goes after the last name.
-    pub(super) fn remove_names(
-        &mut self,
-        file: LockFile<'_>,
-        names: &[Name],
-        lock: Lock,
-        removal: Removal,
-    ) -> Result<Attempt<Vec<Name>>, pidlockfile::Error> {
-        let Lock { mut opened, record } = lock;
-        let Ok(Entry::Inside(_) | Entry::NoGate) = self.enter(file, &mut opened) else {
-            return Ok(Attempt::Contended);
-        };
-        let removed = match removal == Removal::ByForce || opened.ignores_flock() {
-            true => remove_by_force(file.place, names, &opened),
-            false => {
-                let prefix = (removal == Removal::OfStale).then_some(OsStr::new(TEMPORARY));
-                file.place.directory.try_release_each(names, &mut opened, prefix)
-            }
-        };
-        if let Ok(Attempt::Done(gone)) = &removed {
-            self.remove_record_of_nameless(&opened, record.as_ref(), gone);
-        }
-        removed
-    }
-
-    /// Removes the record of a file that has lost names, the last of them these, if it has no other one. While it is open, no
-    /// other file has its number. The record of a file with a name that we do not know is swept later.
-    pub(super) fn remove_record_of_nameless(
-        &self,
-        opened: &OpenFile,
-        record: Option<&HolderRecord>,
-        gone: &[Name],
-    ) {
-        let is_over = |record: &&HolderRecord| {
-            record.names.iter().all(|name| gone.contains(name)) || !opened.has_a_name()
-        };
-        if let Some(record) = record.filter(is_over) {
-            self.records.remove(record);
-        }
-    }
 }
 
 /// Whether a lock file is stale: by the process that it names, if any, and what has become of it, and by its age.
@@ -177,29 +73,6 @@ fn classify(holder: Option<(Fate, ProcessIdentity)>, age: Age) -> Result<Stale, 
         None if age.reaches(WRITER_GRACE) => Ok(Stale::Unreadable),
         None => Err(Busy::BeingWritten),
     }
-}
-
-/// Removes these names of a file by force, in this order, up to one that cannot be removed. Tells which went.
-fn remove_by_force(
-    place: &Place,
-    names: &[Name],
-    opened: &OpenFile,
-) -> Result<Attempt<Vec<Name>>, pidlockfile::Error> {
-    let mut gone = Vec::new();
-    for name in names {
-        let Ok(Found::File(mut again)) = place.file(name).read() else { continue };
-        if again.identity() != opened.identity() || again.modified() != opened.modified() {
-            continue;
-        }
-        opened.passage().into_iter().for_each(|passage| again.enter_by(passage.clone()));
-        again.ignore_flock();
-        match place.directory.release(name, again, TEMPORARY) {
-            Ok(Attempt::Done(())) => gone.push(name.clone()),
-            outcome if gone.is_empty() => return outcome.map(|it| it.map(|()| gone)),
-            Ok(Attempt::Changed | Attempt::Contended) | Err(_) => break,
-        }
-    }
-    Ok(if gone.is_empty() { Attempt::Changed } else { Attempt::Done(gone) })
 }
 
 /// Whether a file is to be taken for a lock at all. In a directory that is only searched and open to everybody (`/tmp`,
@@ -231,18 +104,9 @@ pub(super) fn counts_as_lock(
     }
 }
 
-impl Display for Stale {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Gone(pid) => write!(f, "pid {pid} is gone"),
-            Self::Reused(pid) => write!(f, "pid {pid} belongs to another process now"),
-            Self::Unreadable => f.write_str("it has named no process for 30 seconds"),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use pidlockfile::Pid;
     use rstest::rstest;
 
     use super::*;

@@ -8,8 +8,7 @@ use std::time::{Instant, SystemTime};
 use pidlockfile::process::ProcessIdentity;
 use pidlockfile::{Attempt, Entry, Found, Name};
 
-use super::classify::Stale;
-use super::hold::{Busy, Lock, pid_in};
+use super::lock_file::{Busy, Lock, Stale, pid_in};
 use super::recovery;
 use super::state::{LOCK_MODE, State, TEMPORARY};
 use crate::device::DeviceName;
@@ -113,7 +112,7 @@ fn watch_all(own: &Place, state: &mut State) {
                 }
             }
             Ok(Some((lock, stale @ (Stale::Gone(_) | Stale::Reused(_))))) => {
-                state.remove(file, lock, stale);
+                state.remove_stale(file, lock, stale);
             }
             Ok(Some((_, Stale::Unreadable)) | None)
             | Err(Busy::BeingWritten | Busy::Obstacle(_)) => {}
@@ -163,7 +162,7 @@ pub(super) fn remove_dead(own: &Place, state: &mut State, who: &ProcessIdentity)
         let file = own.file(name);
         state.backoff = backoff;
         match state.examine(file) {
-            Ok(Some((lock, stale))) => match state.remove(file, lock, stale) {
+            Ok(Some((lock, stale))) => match state.remove_stale(file, lock, stale) {
                 Attempt::Done(()) => None,
                 Attempt::Changed | Attempt::Contended => Some(Again::Soon),
             },

@@ -5,7 +5,7 @@ use pidlockfile::process::{self, Fate, lives};
 use pidlockfile::{Attempt, Entry, Linked, Name, Pid, words_of};
 
 use super::daemon::most_kept;
-use super::hold::{Busy, Lock};
+use super::lock_file::{Busy, Lock};
 use super::recovery::Handover;
 use super::state::{State, Taken, claim};
 use super::{recovery, resolve, take};

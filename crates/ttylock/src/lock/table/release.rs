@@ -3,9 +3,8 @@
 use pidlockfile::process::lives;
 use pidlockfile::{Attempt, Identity, Name, Pid, Status};
 
-use super::classify::Removal;
 use super::daemon::device_of_file;
-use super::hold::{Busy, Lock};
+use super::lock_file::{Busy, Lock, Removal};
 use super::state::{ATTEMPTS, State};
 use super::{recovery, resolve};
 use crate::device::node::Node;

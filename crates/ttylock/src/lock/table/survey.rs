@@ -6,7 +6,7 @@ use pidlockfile::process::{Fate, ProcessIdentity, Start, lives};
 use pidlockfile::{Pid, process};
 
 use super::classify::counts_as_lock;
-use super::hold::{Busy, pid_in};
+use super::lock_file::{Busy, pid_in};
 use super::resolve;
 use super::state::State;
 use crate::device::DeviceName;
@@ -15,9 +15,9 @@ use crate::dialects::content::Content;
 use crate::lock::Stop;
 use crate::lock::directories::LockFile;
 use crate::lock::flock::{FlockHolder, Flocker};
+use crate::lock::holders::out_of_sight;
 use crate::lock::holders::{self, Holder, Scheme, Standing, Survey};
 use crate::lock::names::{self, LockNames, lock_names};
-use crate::lock::out_of_sight::out_of_sight;
 
 /// See [`super::Table::surveys`].
 pub(super) fn surveys(

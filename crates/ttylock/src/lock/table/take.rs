@@ -9,9 +9,9 @@ use pidlockfile::{
     process, words_of,
 };
 
-use super::classify::{Stale, counts_as_lock};
+use super::classify::counts_as_lock;
 use super::daemon::most_kept;
-use super::hold::{Busy, Lock};
+use super::lock_file::{Busy, Lock, Stale};
 use super::state::{ATTEMPTS, State, TEMPORARY, Taken, claim};
 use super::{daemon, recovery, resolve};
 use crate::device::node::{Node, ResolvedDevice};
@@ -19,11 +19,11 @@ use crate::limits::LOCKS_OF_A_USER;
 use crate::lock::directories::{Directories, LockFile, Place, Role, WrittenFile};
 use crate::lock::flock::{Completeness, FlockHolder, Shortage, Sight};
 use crate::lock::holder_records::{Applicant, Claimant, HolderRecord, Origin};
+use crate::lock::holders::out_of_sight;
 #[cfg(test)]
 use crate::lock::meanwhile::{self, Before};
 use crate::lock::names::LockNames;
 use crate::lock::open::{self, LOOKS_FOR_A_LOCK};
-use crate::lock::out_of_sight::out_of_sight;
 use crate::lock::{Cause, Request, Stop, Weight};
 use crate::subordinate;
 
@@ -306,7 +306,7 @@ fn clear_searched(state: &mut State, file: LockFile<'_>) -> Result<(), Stop> {
         }
         let Some((lock, why)) = stale_searched(state, file, found)? else { return Ok(()) };
         let seen = lock.opened.status();
-        match state.remove(file, lock, why) {
+        match state.remove_stale(file, lock, why) {
             Attempt::Changed => {}
             Attempt::Contended if !file.place.is_open_to_all() => {
                 return Err(state.stop_contended(file, Some(seen)));

@@ -13,16 +13,16 @@ use pidlockfile::{Name, Pid};
 use rstest::rstest;
 use rustix::fs::{AtFlags, CWD, Timestamps};
 
-use super::hold::Busy;
+use super::lock_file::Busy;
 use super::{Answer, Layout, Stop, Table};
 use crate::device::DeviceName;
 use crate::device::node::Node;
 use crate::limits::LOCKS_OF_A_USER;
 use crate::lock::backoff::Backoff;
 use crate::lock::flock::{FlockHolder, Flocks};
+use crate::lock::holders::out_of_sight;
 use crate::lock::kernel_list::{Completeness, Listing, Shortage};
 use crate::lock::meanwhile::{self, Before};
-use crate::lock::out_of_sight::out_of_sight;
 use crate::lock::{Cause, Event, Outcome, Pass, Request};
 use crate::test_processes::{Sleeper, no_process};
 

@@ -2,7 +2,7 @@
 
 use super::Fault;
 use super::disk::{Actor, Calls, Entry, File, Holder, NAMES, Open, Record, Step, Why};
-use crate::lock::table::passing::{Leads, Mending, Pair};
+use crate::lock::table::recovery::{Leads, Mending, Pair};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {

@@ -1,20 +1,21 @@
-//! Reads a lock file and its record, enters the gate on account of it, and holds it: all that comes before a file is
-//! classified, and why it keeps others out.
+//! What is done to one lock file: it is read with its record, held in the gate, and removed. Why it keeps others out, or is
+//! stale, as values and in words.
 
+use std::ffi::OsStr;
 use std::fmt::{self, Display};
 use std::time::Instant;
 
 use pidlockfile::process::{self, Fate, ProcessIdentity, Start, lives};
-use pidlockfile::{Attempt, Entry, Found, Obstacle, Occupant, OpenFile, Pid, Status};
+use pidlockfile::{Attempt, Entry, Found, Name, Obstacle, Occupant, OpenFile, Pid, Status};
 
-use super::state::{ATTEMPTS, State};
+use super::state::{ATTEMPTS, State, TEMPORARY};
 use crate::dialects::content::Content;
 use crate::lock::directories::{LockFile, Place, WrittenFile};
 use crate::lock::flock::{self, Entitled, FlockHolder, Flocker};
 use crate::lock::holder_records::HolderRecord;
+use crate::lock::holders::out_of_sight;
 #[cfg(test)]
 use crate::lock::meanwhile::{self, Before};
-use crate::lock::out_of_sight::out_of_sight;
 use crate::lock::{Cause, Stop, Weight};
 use crate::sys::is_record_locked;
 
@@ -40,6 +41,37 @@ pub(super) enum Busy {
     /// Another process holds it by `flock(2)`, because it makes, breaks or releases the lock now; or one is in the
     /// gate; or the list that shows such a process is being read. The caller comes back.
     NotYet(Cause),
+}
+
+/// Why a lock is void.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stale {
+    Gone(Pid),
+    Reused(Pid),
+    Unreadable,
+}
+
+/// In which way the names of a lock are removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Removal {
+    /// The process has ended. A program that keeps no rules may write its own number into the file until the name is
+    /// gone, so the file is looked at once more.
+    OfStale,
+    /// The process lives, and releases its lock.
+    OfOwn,
+    /// The same, also if another process holds it by `flock(2)`.
+    ByForce,
+}
+
+impl Removal {
+    /// How the process that has a lock releases it. Without an owner, or if that has ended, the lock goes as a stale one.
+    pub(super) fn by(owner: Option<Pid>, is_forced: bool) -> Self {
+        match owner.is_some_and(lives) {
+            true if is_forced => Self::ByForce,
+            true => Self::OfOwn,
+            false => Self::OfStale,
+        }
+    }
 }
 
 impl State {
@@ -277,6 +309,75 @@ impl State {
         Ok(flock::flocker(&sight, !out_of_sight().outside, entitled, of))
     }
 
+    /// Removes a stale lock whose place we do not take. A lock that may not be removed counts as removed.
+    pub(super) fn remove_stale(&mut self, file: LockFile<'_>, lock: Lock, stale: Stale) -> Attempt {
+        match self.remove_name(file, lock) {
+            Ok(Attempt::Done(())) => {
+                self.say(Weight::Notice, format!("removed {file}: {stale}"));
+                Attempt::Done(())
+            }
+            Ok(other) => other,
+            Err(error) => {
+                self.say(Weight::Warning, format!("ignored {file}: {stale}; {error}"));
+                Attempt::Done(())
+            }
+        }
+    }
+
+    /// As [`State::remove_names`], of one name.
+    pub(super) fn remove_name(
+        &mut self,
+        file: LockFile<'_>,
+        lock: Lock,
+    ) -> Result<Attempt, pidlockfile::Error> {
+        let name = std::slice::from_ref(file.name);
+        Ok(self.remove_names(file, name, lock, Removal::OfStale)?.map(|_| ()))
+    }
+
+    /// Removes these names of a file that is ours to remove, in this order. By force, also if another process holds it
+    /// by `flock(2)`: each name then goes by itself, and those behind one that cannot be removed stay. Never past a
+    /// process in the gate: if that one is stopped before its last step, it removes whichever lock has the name when it
+    /// goes on. The record goes after the last name.
+    pub(super) fn remove_names(
+        &mut self,
+        file: LockFile<'_>,
+        names: &[Name],
+        lock: Lock,
+        removal: Removal,
+    ) -> Result<Attempt<Vec<Name>>, pidlockfile::Error> {
+        let Lock { mut opened, record } = lock;
+        let Ok(Entry::Inside(_) | Entry::NoGate) = self.enter(file, &mut opened) else {
+            return Ok(Attempt::Contended);
+        };
+        let removed = match removal == Removal::ByForce || opened.ignores_flock() {
+            true => remove_by_force(file.place, names, &opened),
+            false => {
+                let prefix = (removal == Removal::OfStale).then_some(OsStr::new(TEMPORARY));
+                file.place.directory.try_release_each(names, &mut opened, prefix)
+            }
+        };
+        if let Ok(Attempt::Done(gone)) = &removed {
+            self.remove_record_of_nameless(&opened, record.as_ref(), gone);
+        }
+        removed
+    }
+
+    /// Removes the record of a file that has lost names, the last of them these, if it has no other one. While it is open, no
+    /// other file has its number. The record of a file with a name that we do not know is swept later.
+    pub(super) fn remove_record_of_nameless(
+        &self,
+        opened: &OpenFile,
+        record: Option<&HolderRecord>,
+        gone: &[Name],
+    ) {
+        let is_over = |record: &&HolderRecord| {
+            record.names.iter().all(|name| gone.contains(name)) || !opened.has_a_name()
+        };
+        if let Some(record) = record.filter(is_over) {
+            self.records.remove(record);
+        }
+    }
+
     /// The process that holds a flock, if it is visible. One that has ended left its descriptor to another: its end says
     /// nothing about the flock.
     pub(super) fn process_of(&mut self, holder: FlockHolder) -> Option<ProcessIdentity> {
@@ -322,6 +423,29 @@ impl State {
     }
 }
 
+/// Removes these names of a file by force, in this order, up to one that cannot be removed. Tells which went.
+fn remove_by_force(
+    place: &Place,
+    names: &[Name],
+    opened: &OpenFile,
+) -> Result<Attempt<Vec<Name>>, pidlockfile::Error> {
+    let mut gone = Vec::new();
+    for name in names {
+        let Ok(Found::File(mut again)) = place.file(name).read() else { continue };
+        if again.identity() != opened.identity() || again.modified() != opened.modified() {
+            continue;
+        }
+        opened.passage().into_iter().for_each(|passage| again.enter_by(passage.clone()));
+        again.ignore_flock();
+        match place.directory.release(name, again, TEMPORARY) {
+            Ok(Attempt::Done(())) => gone.push(name.clone()),
+            outcome if gone.is_empty() => return outcome.map(|it| it.map(|()| gone)),
+            Ok(Attempt::Changed | Attempt::Contended) | Err(_) => break,
+        }
+    }
+    Ok(if gone.is_empty() { Attempt::Changed } else { Attempt::Done(gone) })
+}
+
 /// The process that a lock file names. If its content can be read as two numbers, that of a living process counts.
 pub(super) fn pid_in(opened: &OpenFile) -> Option<Pid> {
     Content::parse(opened.content()).ok().map(|content| content.holder(lives))
@@ -341,6 +465,16 @@ impl Display for Busy {
             }
             Self::Failed => f.write_str("cannot be read or removed now"),
             Self::Changing(None) | Self::NotYet(_) => f.write_str("is being changed by others"),
+        }
+    }
+}
+
+impl Display for Stale {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Gone(pid) => write!(f, "pid {pid} is gone"),
+            Self::Reused(pid) => write!(f, "pid {pid} belongs to another process now"),
+            Self::Unreadable => f.write_str("it has named no process for 30 seconds"),
         }
     }
 }
