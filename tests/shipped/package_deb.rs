@@ -180,7 +180,7 @@ fn an_upgrade_and_a_removal_lose_no_lock() {
         locked() { somebody lfp run /dev/ttyS0 -- true 2>/dev/null || echo "$1: code $?"; }
         dpkg-deb --raw-extract /packages/lfpd.deb /tmp/newer
         sed -i 's/^Version: .*/Version: 99-1/' /tmp/newer/DEBIAN/control
-        dpkg-deb --build /tmp/newer /tmp/newer.deb >/dev/null
+        dpkg-deb -Znone --build /tmp/newer /tmp/newer.deb >/dev/null
         systemctl --quiet enable lfpd.socket
         somebody lfp run --timeout 30 /dev/ttyS0 -- sh -c 'echo >/tmp/has; exec sleep 1000' 2>/dev/null &
         until [ -e /tmp/has ]; do sleep 0.1; done

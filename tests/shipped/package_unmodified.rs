@@ -26,7 +26,7 @@ as_user /tmp/program
 
 dpkg-query -W -f '${Package} ${Provides} ${Conflicts}\n' lfp-preload liblockdev1-lfp liblockdev1-lfp-dev lockdev-lfp
 man -w liblfp_preload lockdev >/dev/null && echo documented
-dpkg --purge lfp-preload liblockdev1-lfp liblockdev1-lfp-dev lockdev-lfp >/dev/null
+dpkg --no-triggers --purge lfp-preload liblockdev1-lfp liblockdev1-lfp-dev lockdev-lfp >/dev/null
 find /usr/lib /usr/include /usr/sbin -name 'liblockdev*' -o -name 'lockdev*' -o -name '*lfp_preload*'
 "#;
 
