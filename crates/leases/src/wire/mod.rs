@@ -63,37 +63,39 @@ pub enum Scan<'a> {
 /// Examines the beginning of `bytes`. Length is judged line by line, so an endless command line is refused without
 /// waiting for the other two.
 pub fn scan(bytes: &[u8], caps: LineCaps) -> Scan<'_> {
-    if bytes.is_empty() {
-        return Scan::Partial { lines: 0 };
-    }
     let mut lines: [&[u8]; 3] = [&[]; 3];
-    let mut at = 0;
+    let mut rest = bytes;
     for place in 0..3u8 {
-        let cap = match caps {
-            LineCaps::BeforeAuth(most) if place == 2 && lines[0] == b"auth" => {
-                most.clamp(MAX_LINE_BYTES, MAX_AUTH_LINE_BYTES)
-            }
-            LineCaps::BeforeAuth(_) | LineCaps::Usual => MAX_LINE_BYTES,
-        };
-        let rest = bytes.get(at..).unwrap_or_default();
-        let end = memchr::memchr(b'\n', rest);
-        let raw = rest.get(..end.unwrap_or(rest.len())).unwrap_or_default();
-        let line = raw.strip_suffix(b"\r").unwrap_or(raw);
-        if line.len() > cap {
-            return Scan::TooLong { at };
+        let end = if rest.is_empty() { None } else { memchr::memchr(b'\n', rest) };
+        let (line, after) = rest.split_at_checked(end.unwrap_or(rest.len())).unwrap_or_default();
+        if line.len() > MAX_LINE_BYTES && is_too_long(line, place, lines[0], caps) {
+            return Scan::TooLong { at: bytes.len() - rest.len() };
         }
-        let Some(end) = end else { return Scan::Partial { lines: place } };
+        let [b'\n', after @ ..] = after else { return Scan::Partial { lines: place } };
+        rest = after;
         if let Some(slot) = lines.get_mut(usize::from(place)) {
-            *slot = trim_carriage_returns(line);
+            *slot = without_carriage_returns(line);
         }
-        at += end + 1;
     }
-    Scan::Frame { lines, used: at }
+    Scan::Frame { lines, used: bytes.len() - rest.len() }
 }
 
-fn trim_carriage_returns(line: &[u8]) -> &[u8] {
-    let kept = line.iter().rposition(|&b| b != b'\r').map_or(0, |last| last + 1);
-    line.get(..kept).unwrap_or_default()
+/// Whether a line, with one carriage return at most, is longer than the line at this place may be.
+fn is_too_long(line: &[u8], place: u8, command: &[u8], caps: LineCaps) -> bool {
+    let most = match caps {
+        LineCaps::BeforeAuth(most) if place == 2 && command == b"auth" => {
+            most.clamp(MAX_LINE_BYTES, MAX_AUTH_LINE_BYTES)
+        }
+        LineCaps::BeforeAuth(_) | LineCaps::Usual => MAX_LINE_BYTES,
+    };
+    line.strip_suffix(b"\r").unwrap_or(line).len() > most
+}
+
+fn without_carriage_returns(mut line: &[u8]) -> &[u8] {
+    while let [kept @ .., b'\r'] = line {
+        line = kept;
+    }
+    line
 }
 
 /// A well-formed command: what a frame asks for.
