@@ -87,6 +87,20 @@ mod engine {
         (engine, conn)
     }
 
+    /// The key of a connection's last request may be forgotten, and another may take its place in the table.
+    #[test]
+    fn a_request_is_about_the_key_that_it_names() {
+        let mut engine = engine_with(|caps| caps.max_locks = 1);
+        let [one, other] = [1, 2].map(|serial| engine.connect(serial));
+        let first = granted(acquire(&mut engine, at(0), one, "a", 1, 60));
+        release(&mut engine, at(0), one, "a", first.token);
+        let held = granted(acquire(&mut engine, at(0), other, "b", 1, 60));
+        let refused = Verdict::Now(Answer::Refused(Refusal::MaxLocks));
+        assert_eq!(acquire(&mut engine, at(0), one, "a", 1, 60), refused);
+        release(&mut engine, at(0), other, "b", held.token);
+        granted(acquire(&mut engine, at(0), one, "a", 1, 60));
+    }
+
     /// A thousand readers may wait for one writer: they get the lock in steps, in their order, and who comes between two
     /// steps is behind them. Some of them leave before their step.
     #[test]

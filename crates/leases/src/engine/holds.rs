@@ -19,16 +19,15 @@ pub(super) fn grant(
 ) -> HolderId {
     let token = state.mint.token();
     let owner = &mut state.conns[conn];
-    let holder = Hold {
+    owner.entries += 1;
+    let hold = Hold {
         ownership: Ownership::of(conn),
         serial: owner.serial,
         label: owner.label.clone(),
         ..Hold::new(key, token, want.ttl, state.now)
     };
-    let id = state.holders.insert(holder);
-    owner.owned.add(token.fence(), id);
-    owner.entries += 1;
-    add(state, id, want.claim, None);
+    let id = add(state, hold, want.claim, None);
+    state.conns[conn].owned.add(token.fence(), id);
     state.note_move(key);
     state.room = state.room.saturating_sub(1);
     state.counters.grants += 1;
@@ -37,18 +36,20 @@ pub(super) fn grant(
 }
 
 /// Adds a hold to those of its key, in the slot that it had before, if it had one.
-fn add(state: &mut State, id: HolderId, claim: Claim, slot: Option<u32>) {
-    let Hold { key, token, .. } = state.holders[id];
-    state.holders[id].slot = state.keys.add_holder(key, claim, token.fence(), id, slot);
+fn add(state: &mut State, hold: Hold, claim: Claim, slot: Option<u32>) -> HolderId {
+    let (key, fence, due) = (hold.key, hold.token.fence(), hold.due());
+    let id = state.holders.insert(hold);
+    state.holders[id].slot = state.keys.add_holder(key, claim, fence, id, slot);
     state.keys.settle(state.now, key);
-    rearm(state, id);
+    state.timers.arm(Alarm::Hold(id), due);
+    id
 }
 
 /// Makes the grant by which a client learns the token of a hold, or its new lease, and notes it for the record.
 pub(super) fn announce(state: &mut State, id: HolderId) -> Grant {
     let holder = &mut state.holders[id];
     let was_announced = std::mem::replace(&mut holder.announced, true);
-    let length = micros(holder.ttl);
+    let length = holder.ttl.span().micros();
     note(state, id, if was_announced { Record::Extended } else { Record::Granted }, length);
     let holder = &state.holders[id];
     let slot = state.keys[holder.key].slot_of(holder.slot);
@@ -67,21 +68,9 @@ pub(super) fn restart_lease(state: &mut State, id: HolderId, ttl: Ttl) -> Grant 
     grant
 }
 
-/// The hold of this key and token, if this connection owns it: its own holds are few, and the key needs no search.
-pub(super) fn find_own(
-    state: &State,
-    conn: ConnAt,
-    key: Key<'_>,
-    token: Token,
-) -> Option<HolderId> {
-    let id = state.conns[conn].owned.find(token.fence())?;
-    let holder = &state.holders[id];
-    (holder.token == token && *state.keys[holder.key].name == *key.bytes()).then_some(id)
-}
-
 /// The hold of this key and token.
-pub(super) fn find(state: &State, key: Key<'_>, token: Token) -> Option<HolderId> {
-    let id = state.keys[state.keys.find(key)?].holders.find(token.fence())?;
+pub(super) fn find(state: &State, key: KeyId, token: Token) -> Option<HolderId> {
+    let id = state.keys[key].holders.find(token.fence())?;
     (state.holders[id].token == token).then_some(id)
 }
 
@@ -180,12 +169,8 @@ pub(super) fn note_left(state: &mut State, id: HolderId) {
 fn next_note(state: &State, ttl: Ttl) -> Moment {
     match state.lease_start {
         LeaseStart::Grant => Moment::NEVER,
-        LeaseStart::Record => state.now.after_micros(micros(ttl) / 4),
+        LeaseStart::Record => state.now.after_micros(ttl.span().micros() / 4),
     }
-}
-
-const fn micros(ttl: Ttl) -> u64 {
-    ttl.span().count().saturating_mul(1_000_000)
 }
 
 /// The present state of a hold, for its record; `None` if it has ended.
@@ -210,14 +195,14 @@ pub(super) fn restore(state: &mut State, kept: &Kept) {
         Some(key) => key,
         None => state.keys.create(state.now, key, kept.claim.limit()),
     };
-    let id = state.holders.insert(Hold {
+    let hold = Hold {
         label: kept.label.clone().map(Arc::new),
         announced: true,
         expires: state.now.after_micros(kept.left_micros),
         note_at: next_note(state, kept.ttl),
         ..Hold::new(key, kept.token, kept.ttl, state.now)
-    });
-    add(state, id, kept.claim, kept.slot);
+    };
+    add(state, hold, kept.claim, kept.slot);
 }
 
 /// A grant or renewal of a hold has been recorded. With the last of them its lease begins.
@@ -231,7 +216,7 @@ pub(super) fn start_lease(state: &mut State, id: HolderId) {
     if unrecorded == 0 {
         holder.expires = state.now.after_micros(length_micros);
         // A lease that somebody began has its whole length.
-        if length_micros < micros(ttl) {
+        if length_micros < ttl.span().micros() {
             holder.note_at = note_at;
         }
         rearm(state, id);

@@ -94,6 +94,10 @@ impl KeyTable {
         self.by_name.get(key.bytes()).copied()
     }
 
+    pub(super) fn is_named(&self, id: KeyId, key: Key<'_>) -> bool {
+        self.entries.get(id).is_some_and(|entry| *entry.name == *key.bytes())
+    }
+
     /// Whether all these keys can be in use at the same time within the limit of keys. Idle keys are forgotten to
     /// make room.
     pub(super) fn have_room_for(&self, names: Keys<'_>, most: usize) -> bool {

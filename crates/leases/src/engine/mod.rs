@@ -225,6 +225,11 @@ impl Engine {
         }
     }
 
+    /// Whether [`Engine::drain`] was called.
+    pub const fn is_draining(&self) -> bool {
+        self.0.draining
+    }
+
     /// The counters of events so far.
     pub const fn counters(&self) -> &Counters {
         &self.0.counters
@@ -272,7 +277,8 @@ impl Engine {
     /// A grant or renewal of a hold has been recorded. With the last of them its lease begins.
     pub fn start_lease(&mut self, now: Moment, key: Key<'_>, token: Token) {
         let state = self.at(now);
-        if let Some(id) = holds::find(state, key, token) {
+        let key = state.keys.find(key);
+        if let Some(id) = key.and_then(|key| holds::find(state, key, token)) {
             holds::start_lease(state, id);
         }
     }

@@ -18,7 +18,7 @@ pub(super) fn acquire(
     want: Want,
     timeout: Seconds,
 ) -> Decision {
-    let key = enter(state, key, want.claim)?;
+    let key = enter(state, conn, key, want.claim)?;
     if state.has_room(key, want.claim) {
         state.may_grant(conn, 1, 1)?;
         return Ok(Some(Answer::Granted(give(state, conn, key, want))));
@@ -47,7 +47,7 @@ pub(super) fn acquire_all(state: &mut State, conn: ConnAt, keys: Keys<'_>, ttl: 
     }
     let want = Want { claim: Claim::LOCK, ttl };
     let all = keys.iter().map(|key| {
-        let key = enter(state, key, Claim::LOCK)?;
+        let key = enter(state, conn, key, Claim::LOCK)?;
         Ok(give(state, conn, key, want))
     });
     Ok(Some(Answer::All(all.collect::<Result<_, _>>()?)))
@@ -58,7 +58,7 @@ pub(super) fn enqueue(state: &mut State, conn: ConnAt, key: Key<'_>, want: Want)
     if state.draining {
         return Err(Refusal::Draining);
     }
-    if let Some(key) = state.keys.find(key) {
+    if let Some(key) = state.find(conn, key) {
         match enqueued(state, conn, key) {
             None => {}
             // It must not prevent its connection from beginning again.
@@ -66,7 +66,7 @@ pub(super) fn enqueue(state: &mut State, conn: ConnAt, key: Key<'_>, want: Want)
             Some(_) => return Err(Refusal::AlreadyEnqueued),
         }
     }
-    let key = enter(state, key, want.claim)?;
+    let key = enter(state, conn, key, want.claim)?;
     if state.has_room(key, want.claim) {
         state.may_grant(conn, 1, 2)?;
         let id = holds::grant(state, key, conn, want, state.now);
@@ -82,7 +82,7 @@ pub(super) fn enqueue(state: &mut State, conn: ConnAt, key: Key<'_>, want: Want)
 
 /// `w`, `sw`: fetches the result of `e`, or waits for it.
 pub(super) fn wait(state: &mut State, conn: ConnAt, key: Key<'_>, timeout: Seconds) -> Decision {
-    let key = state.keys.find(key).ok_or(Refusal::NotEnqueued)?;
+    let key = state.find(conn, key).ok_or(Refusal::NotEnqueued)?;
     let Enqueued { ttl, phase } = enqueued(state, conn, key).ok_or(Refusal::NotEnqueued)?;
     match phase {
         Phase::Acquired(id) | Phase::Granted(id) => {
@@ -134,12 +134,12 @@ pub(super) fn renew(
 }
 
 /// Finds or creates the key.
-fn enter(state: &mut State, key: Key<'_>, claim: Claim) -> Result<KeyId, Refusal> {
+fn enter(state: &mut State, conn: ConnAt, key: Key<'_>, claim: Claim) -> Result<KeyId, Refusal> {
     if state.draining {
         return Err(Refusal::Draining);
     }
     let limit = claim.limit();
-    if let Some(id) = state.keys.find(key) {
+    if let Some(id) = state.find(conn, key) {
         if state.keys[id].limit != limit {
             if !state.keys[id].is_forgettable() {
                 return Err(Refusal::LimitMismatch);
@@ -192,7 +192,7 @@ fn held(
     token: Option<Token>,
 ) -> Result<HolderId, Refusal> {
     let token = token.ok_or(Refusal::NotHeld)?;
-    let own = holds::find_own(state, conn, key, token);
-    let id = own.or_else(|| holds::find(state, key, token)).ok_or(Refusal::NotHeld)?;
+    let key = state.find(conn, key).ok_or(Refusal::NotHeld)?;
+    let id = holds::find(state, key, token).ok_or(Refusal::NotHeld)?;
     if holds::expire_due(state, id) { Err(Refusal::NotHeld) } else { Ok(id) }
 }

@@ -3,7 +3,7 @@
 use super::keys::KeyTable;
 use super::rules::{Claim, Ownership};
 use super::table::{ConnAt, HolderId, Id, KeyId, Line, Table, Timers, WaiterId};
-use super::terms::{Caps, Mint, Moment, Token, Ttl};
+use super::terms::{Caps, Key, Mint, Moment, Token, Ttl};
 use super::values::{Answer, ConnId, Counters, Effect, Kept, Label, LeaseStart, Record, Refusal};
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::RandomState;
@@ -124,6 +124,8 @@ pub(super) struct Conn {
     pub(super) renewed: Line<'h'>,
     pub(super) enqueued: BTreeMap<KeyId, Enqueued>,
     pub(super) blocked: Option<WaiterId>,
+    /// The key of its last request. It may be gone, and another in its place.
+    pub(super) last: Option<KeyId>,
 }
 
 /// A change that was not taken yet.
@@ -200,6 +202,15 @@ impl State {
     /// The id of a connection for callers.
     pub(super) fn conn_id(&self, id: ConnAt) -> ConnId {
         ConnId { place: id.place(), generation: self.conns[id].generation }
+    }
+
+    /// Finds the key of a request. Most requests of a connection are about the same key as the one before.
+    pub(super) fn find(&mut self, conn: ConnAt, name: Key<'_>) -> Option<KeyId> {
+        let Conn { last, .. } = &mut self.conns[conn];
+        if !last.is_some_and(|key| self.keys.is_named(key, name)) {
+            *last = self.keys.find(name);
+        }
+        *last
     }
 
     /// Answers a connection that waits, which therefore has not ended.

@@ -35,7 +35,7 @@ impl Moment {
     /// The point `span` later; stops at [`Moment::NEVER`].
     #[must_use]
     pub const fn after(self, span: Seconds) -> Self {
-        Self(self.0.saturating_add(span.0.saturating_mul(1_000_000)))
+        self.after_micros(span.micros())
     }
 
     /// The point `micros` microseconds later; stops at [`Moment::NEVER`].
@@ -71,6 +71,12 @@ impl Seconds {
     /// The number of seconds.
     pub const fn count(self) -> u64 {
         self.0
+    }
+
+    /// The same in microseconds.
+    #[must_use]
+    pub const fn micros(self) -> u64 {
+        self.0.saturating_mul(1_000_000)
     }
 }
 
