@@ -67,7 +67,6 @@ pub(super) struct Core {
     armed: Moment,
     /// Notified when the driver must run earlier.
     pub(super) rearmed: Arc<Notify>,
-    pub(super) draining: bool,
     pub(super) tallies: Tallies,
 }
 
@@ -107,7 +106,6 @@ impl Core {
             penalties: Penalties::default(),
             armed: Moment::NEVER,
             rearmed: Arc::default(),
-            draining: false,
             tallies: Tallies::default(),
         }
     }
@@ -242,7 +240,6 @@ impl Core {
 
     /// Ends all waits and refuses new holds from now on.
     pub(super) fn drain(&mut self, now: Moment) {
-        self.draining = true;
         self.engine.drain(now);
         // Those that watch a key hear of it.
         self.watchers.begin_sweeps();
@@ -266,7 +263,7 @@ impl Core {
         until: Moment,
         is_draining: bool,
     ) -> Option<Sighted> {
-        let is_draining = self.draining || is_draining;
+        let is_draining = self.engine.is_draining() || is_draining;
         let sight = self.engine.sight(now, key);
         let is_known = last == Some(tag_of(sight.as_ref()));
         if now < until && is_known && !is_draining {

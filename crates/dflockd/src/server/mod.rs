@@ -82,7 +82,7 @@ pub(crate) async fn run(shared: Arc<Shared>, listeners: Vec<Listener>) -> io::Re
         .into_iter()
         .map(|listener| tokio::spawn(listener::accept(Arc::clone(&shared), listener)))
         .collect();
-    while !shared.core().draining {
+    while !shared.core().engine.is_draining() {
         shared.changed.notified().await;
     }
     // Dropping the loops closes the sockets: no new connections are accepted.
@@ -136,7 +136,7 @@ async fn drive(shared: Arc<Shared>) {
             let has_ended = core.end_idle_sessions(now, shared.settings.auto_release);
             let next = core.turn(now);
             // A lease may have ended, and with it the last that a session had.
-            if has_ended || core.draining {
+            if has_ended || core.engine.is_draining() {
                 shared.changed.notify_one();
             }
             next

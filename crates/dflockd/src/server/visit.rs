@@ -252,7 +252,7 @@ impl Drop for Visit<'_> {
 
 /// Why nothing more is granted in a term.
 const fn failed(core: &Core) -> Denied {
-    if core.draining { Denied::Draining } else { Denied::Failed }
+    if core.engine.is_draining() { Denied::Draining } else { Denied::Failed }
 }
 
 const fn may_wait(request: Request<'_>) -> bool {
@@ -278,7 +278,7 @@ impl Shared {
     fn leave_session(&self, id: SessionId) {
         let (now, mut core) = (self.now(), self.core());
         core.sessions.leave(now, id);
-        if core.draining {
+        if core.engine.is_draining() {
             self.changed.notify_one();
         }
     }

@@ -417,7 +417,7 @@ fn first_term(last: Option<Term>, etcd: &ResponseHeader, heard: Heard) -> Term {
         // A wait that another leader began goes on, unless it knew less.
         let known = last.filter(|last| !went_back && last.longest == longest);
         let begun = known.and_then(|last| last.wait).filter(|wait| wait.cluster == found);
-        begun.unwrap_or(Wait { cluster: found, left_micros: micros(longest) })
+        begun.unwrap_or(Wait { cluster: found, left_micros: longest.span().micros() })
     });
     Term { cluster, longest, fence, leader: Leader(crate::random()), commit: 0, wait }
 }
@@ -457,10 +457,6 @@ impl Lead {
 
 fn longer(one: Ttl, other: Ttl) -> Ttl {
     if one.span() < other.span() { other } else { one }
-}
-
-const fn micros(ttl: Ttl) -> u64 {
-    ttl.span().count().saturating_mul(1_000_000)
 }
 
 fn mod_revision(found: Option<&crate::rpc::KeyValue>) -> i64 {

@@ -189,11 +189,6 @@ impl StatsCursor {
     pub fn new(names: bool) -> Self {
         Self { names, ..Self::default() }
     }
-
-    /// Whether a part of the body is written.
-    pub const fn has_begun(&self) -> bool {
-        self.begun
-    }
 }
 
 /// In the order of the reference's members.

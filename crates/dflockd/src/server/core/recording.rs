@@ -230,7 +230,7 @@ impl Core {
         let (is_kept, is_available) = (state.is_some(), self.is_available());
         let closed_micros = self.engine.closed_until().micros_since(now);
         match state.and_then(StateDir::doubt) {
-            _ if self.draining => Readiness::of("draining"),
+            _ if self.engine.is_draining() => Readiness::of("draining"),
             _ if !is_available && is_kept => Readiness::of("state_unwritable"),
             _ if !is_available => Readiness::of("store_unavailable"),
             _ if is_kept && self.recording.is_full => Readiness::of("state_full"),

@@ -194,7 +194,7 @@ impl Shared {
 
     /// Whether [`Shared::drain`] was called.
     pub(crate) fn is_draining(&self) -> bool {
-        self.core().draining
+        self.core().engine.is_draining()
     }
 
     /// Counts a client that has just shown a wrong secret, or none. Returns when it may get its answer, so that
@@ -300,7 +300,7 @@ impl Shared {
                 full: if etcd.leads { core.recording.is_full } else { etcd.full },
                 ..etcd
             }),
-            draining: core.draining,
+            draining: core.engine.is_draining(),
             uptime: Duration::from_micros(self.now().micros()),
         }
     }

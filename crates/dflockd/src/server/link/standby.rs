@@ -278,7 +278,8 @@ async fn release_one_unknown(shared: &Shared, key: Key<'_>, token: Token) {
                 }
             }
             Leader::Linked(link) => {
-                let headers = [(KEY, to_hex(key.bytes())), (TOKEN, to_hex(&token.bytes()))];
+                let token = String::from_utf8_lossy(&token.digits()).into_owned();
+                let headers = [(KEY, to_hex(key.bytes())), (TOKEN, token)];
                 if let Ok((response, _sender)) = send_request(link, RELEASE, &headers).await {
                     if response.await.is_ok_and(|answer| answer.status().is_success()) {
                         return;

@@ -303,7 +303,7 @@ impl LogFile {
         let live = |held: &Held| {
             // It is unknown how long the machine was off. A clock that went back must not make a lease longer than it
             // was, either.
-            let most = held.kept.ttl.span().count().saturating_mul(1_000_000);
+            let most = held.kept.ttl.span().micros();
             let left = if same_boot { held.boot_micros.saturating_sub(now_micros) } else { most };
             let left_micros = left.min(most);
             (left_micros > 0).then(|| Kept { left_micros, ..held.kept.clone() })
