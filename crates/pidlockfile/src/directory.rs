@@ -7,6 +7,7 @@ use std::ffi::OsStr;
 #[cfg(unix)]
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use crate::errno::Errno;
@@ -43,7 +44,7 @@ const SWEEP_AGE: Duration = Duration::from_secs(60);
 /// ```
 #[derive(Debug)]
 pub struct Directory {
-    handle: sys::Handle,
+    handle: Arc<sys::Handle>,
     identity: Identity,
     mode: u32,
     owner: u32,
@@ -79,7 +80,7 @@ impl Directory {
         #[cfg(windows)]
         let status = handle.status()?;
         let Status { identity, mode, owner, .. } = status;
-        let maker = Pid::this();
+        let (handle, maker) = (Arc::new(handle), Pid::this());
         Ok(Self { handle, identity, mode, owner, maker, is_guarding: false, gate: None })
     }
 
@@ -105,10 +106,10 @@ impl Directory {
     }
 
     /// The gate in a directory that belongs to the callers: of one that everybody may write there is
-    /// none. Its file, `gate`, is made when it is needed, or by [`Gate::make_ready`].
+    /// none. It shares the directory's descriptor. Its file, `gate`, is made when it is needed, or by [`Gate::make_ready`].
     #[must_use]
-    pub fn into_gate(self) -> Option<Gate> {
-        (self.mode & 0o002 == 0).then(|| Gate::of(self.handle, self.owner))
+    pub fn as_gate(&self) -> Option<Gate> {
+        (self.mode & 0o002 == 0).then(|| Gate::of(Arc::clone(&self.handle), self.owner))
     }
 
     /// Whether there is a gate.

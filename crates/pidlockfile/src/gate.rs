@@ -28,7 +28,7 @@ const MODE: u32 = 0o600;
 /// The length of an entry: a number in ten places, the time in nanoseconds in twenty, and a newline.
 const ENTRY_BYTES: usize = 32;
 
-/// The gate in one directory: [`Directory::into_gate`](crate::Directory::into_gate).
+/// The gate in one directory: [`Directory::as_gate`](crate::Directory::as_gate).
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -36,7 +36,7 @@ const ENTRY_BYTES: usize = 32;
 /// # let (locks, state) = (scratch.path(), scratch.path());
 /// use pidlockfile::Directory;
 ///
-/// let gate = Directory::open(state)?.into_gate();
+/// let gate = Directory::open(state)?.as_gate();
 /// let directory = Directory::open(locks)?.gated(gate);
 /// assert!(directory.is_gated());
 /// # Ok(()) }
@@ -102,8 +102,8 @@ impl Occupant {
 }
 
 impl Gate {
-    pub(crate) fn of(handle: sys::Handle, owner: u32) -> Self {
-        Self { handle: Arc::new(handle), owner, pid: Pid::this() }
+    pub(crate) fn of(handle: Arc<sys::Handle>, owner: u32) -> Self {
+        Self { handle, owner, pid: Pid::this() }
     }
 
     /// Enters, without waiting, and says so to others.
@@ -219,7 +219,7 @@ mod tests {
         use std::os::unix::fs::PermissionsExt;
 
         let scratch = tempfile::tempdir().unwrap();
-        let gate = Directory::open(scratch.path()).unwrap().into_gate().unwrap();
+        let gate = Directory::open(scratch.path()).unwrap().as_gate().unwrap();
         gate.make_ready();
         assert!(matches!(gate.try_enter(), Ok(Entry::Inside(_))));
         let open_to_all = std::fs::Permissions::from_mode(0o644);
@@ -230,7 +230,7 @@ mod tests {
     #[test]
     fn who_waits_sees_who_is_inside_and_each_change() {
         let scratch = tempfile::tempdir().unwrap();
-        let gate = || Directory::open(scratch.path()).unwrap().into_gate().unwrap();
+        let gate = || Directory::open(scratch.path()).unwrap().as_gate().unwrap();
         gate().make_ready();
         let met = || match gate().try_enter().unwrap() {
             Entry::Occupied(occupant) => occupant,

@@ -157,14 +157,18 @@ pub(crate) fn unlock_inode(file: &File) -> Result<(), Errno> {
     call("flock-un", || rustix::fs::flock(file, operation))
 }
 
+/// For reading its names, too, if this user may: whoever lists it needs no second opening.
 pub(crate) fn open_directory(path: &Path) -> Result<Handle, Errno> {
-    // A directory that may be used but not listed is enough.
-    #[cfg(target_os = "linux")]
-    let access = OFlags::PATH;
-    #[cfg(not(target_os = "linux"))]
-    let access = OFlags::RDONLY;
-    let flags = access | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    retry_on_intr(|| rustix::fs::open(path, flags, Mode::empty()))
+    let open = |access| {
+        let flags = access | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        retry_on_intr(|| rustix::fs::open(path, flags, Mode::empty()))
+    };
+    match open(OFlags::RDONLY) {
+        // A directory that may be used but not listed is enough.
+        #[cfg(target_os = "linux")]
+        Err(Errno::ACCESS) => open(OFlags::PATH),
+        answer => answer,
+    }
 }
 
 /// The names in a directory.

@@ -134,7 +134,7 @@ fn foreign<T>(step: &'static str, work: impl FnOnce() -> T) -> Option<T> {
 /// The way of those who go through the gate.
 fn gated(world: &World) -> Directory {
     let directory = Directory::open(world.lock.parent().unwrap()).unwrap().guarding();
-    directory.gated(Directory::open(world.gate.path()).unwrap().into_gate())
+    directory.gated(Directory::open(world.gate.path()).unwrap().as_gate())
 }
 
 /// What was judged stale, if it is ours to break or remove. The flock of an outsider is gone past; an
@@ -456,7 +456,7 @@ fn run(
         assert!(crate::sys::try_lock_inode(stranger).unwrap());
     }
     let gate = tempfile::tempdir().unwrap();
-    let made = Directory::open(gate.path()).unwrap().into_gate().unwrap();
+    let made = Directory::open(gate.path()).unwrap().as_gate().unwrap();
     assert!(matches!(made.try_enter(), Ok(Entry::Inside(_))));
     let outsiders = stranger.iter().map(|_| stale.identity.inode).collect();
     let outsiders = Mutex::new(outsiders);
@@ -812,7 +812,7 @@ const END: &str = "";
 fn a_gate_that_is_removed_while_it_is_entered_lets_in_one() {
     let scratch = tempfile::tempdir().unwrap();
     let path = scratch.path();
-    let gate = || Directory::open(path).unwrap().into_gate().unwrap();
+    let gate = || Directory::open(path).unwrap().as_gate().unwrap();
     gate().make_ready();
     let plan = Beyond::Plan([(0, "flock"), (1, END), (0, END)].into());
     let schedule = Schedule::new(2, Vec::new(), plan, Box::new(|| ()), Box::new(|_, _, _| false));

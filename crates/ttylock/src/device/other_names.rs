@@ -11,10 +11,13 @@
 //! of `/dev` are read (not those of its subdirectories, which belong to udev).
 
 use std::collections::BTreeMap;
-use std::ffi::OsStr;
+use std::ffi::CStr;
 use std::fs::File;
 use std::io::{self, Read};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
+
+use rustix::fs::{FileType, Mode, OFlags};
 
 use super::DeviceName;
 use super::node::{ResolvedDevice, follow};
@@ -109,19 +112,16 @@ impl Links {
     /// # Errors
     /// An error of the system, if the directory cannot be read.
     pub fn of(dev_dir: &Path) -> io::Result<Self> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory = rustix::fs::open(dev_dir, flags, Mode::empty())?;
         let mut links = Vec::new();
-        for entry in std::fs::read_dir(dev_dir)? {
-            let entry = entry?;
-            let is_link = entry.file_type().is_ok_and(|it| it.is_symlink());
-            if links.len() == LINKS || !is_link || is_of_every_system(&entry.file_name()) {
-                continue;
+        sys::each_entry(&directory, |name, kind| {
+            // Not all file systems say what an entry is.
+            let may_be_link = matches!(kind, FileType::Symlink | FileType::Unknown);
+            if links.len() < LINKS && may_be_link && !is_of_every_system(name) {
+                links.extend(link(&directory, name));
             }
-            let target = std::fs::read_link(entry.path()).unwrap_or_default();
-            let texts = (entry.file_name().into_string(), target.into_os_string().into_string());
-            if let (Ok(name), Ok(target)) = texts {
-                links.push((name, target));
-            }
-        }
+        })?;
         Ok(Self(links))
     }
 
@@ -143,8 +143,14 @@ impl Links {
     }
 }
 
-fn is_of_every_system(name: &OsStr) -> bool {
-    OF_EVERY_SYSTEM.iter().any(|known| name == *known)
+fn is_of_every_system(name: &CStr) -> bool {
+    OF_EVERY_SYSTEM.iter().any(|known| name.to_bytes() == known.as_bytes())
+}
+
+/// `None` if it is no link, or if it or its target is no text.
+fn link(directory: impl AsFd, name: &CStr) -> Option<Link> {
+    let target = rustix::fs::readlinkat(directory, name, Vec::new()).ok()?;
+    Some((name.to_str().ok()?.to_owned(), target.into_string().ok()?))
 }
 
 /// The directories of links that a process has read. From the second time on, a directory is read again only if its names may

@@ -203,7 +203,7 @@ mod tests {
         let open = || pidlockfile::Directory::open(scratch.path()).unwrap();
         let (name, claim) = (Name::new("LCK..x").unwrap(), NewFile::new(b"1\n", "x"));
         assert!(open().publish(&name, &claim).unwrap().is_some());
-        let gated = || open().gated(open().into_gate());
+        let gated = || open().gated(open().as_gate());
         let Found::File(mut opened) = open().read(&name, 64).unwrap() else { panic!("gone") };
         let entered = gated().enter(&name, &mut opened).unwrap();
         assert!(matches!(entered, pidlockfile::Entry::Inside(_)));

@@ -57,7 +57,7 @@ pub(crate) struct Place {
     pub path: PathBuf,
     /// How it is used.
     pub role: Role,
-    /// Opened when it is first needed; `None` if the names are asked for one by one.
+    /// Made when it is first needed; `None` if the names are asked for one by one.
     listing: OnceLock<Option<SmallListing>>,
     /// Asked when it is first needed.
     counts_links: OnceLock<bool>,
@@ -114,9 +114,18 @@ impl Directories {
         let own = Place::open(own)?;
         let trusted = [0, rustix::process::geteuid().as_raw(), own.directory.owner()];
         let mut open = Self { own, others: Vec::new() };
-        let others = others.iter().filter(|path| **path != open.own.path);
-        for path in others {
-            let Some(place) = open_searched(path, &open.own.directory, trusted) else { continue };
+        let mut met: Vec<Met<'_>> = Vec::new();
+        for path in others.iter().filter(|path| **path != open.own.path) {
+            let above = path.parent().unwrap_or(Path::new("/"));
+            let known = met.iter().find(|it| it.above == above).map(|it| it.seen);
+            let seen = known.unwrap_or_else(|| Status::of_path(above).ok());
+            let this = Met { above, seen, name: path.file_name() };
+            let is_new = !met.iter().any(|it| it.is_one_with(&this));
+            met.push(this);
+            let Some(above) = seen.filter(|_| is_new) else { continue };
+            let Some(place) = open_searched(path, &above, &open.own.directory, trusted) else {
+                continue;
+            };
             let identity = place.directory.identity();
             if open.each().all(|known| known.directory.identity() != identity) {
                 open.others.push(place);
@@ -164,19 +173,33 @@ impl Directories {
     }
 }
 
+/// A searched directory by its name, and what is above it. Many are in one directory, which is looked at once; and one
+/// directory may have two names, such as `/run` and `/var/run`.
+struct Met<'p> {
+    above: &'p Path,
+    seen: Option<Status>,
+    name: Option<&'p OsStr>,
+}
+
+impl Met<'_> {
+    /// Whether both have the same name in one directory.
+    fn is_one_with(&self, other: &Self) -> bool {
+        let above = |it: &Self| it.seen.map(|seen| seen.identity);
+        self.name == other.name && above(self).is_some() && above(self) == above(other)
+    }
+}
+
 /// Opens a directory that is only searched, but only if root, this user and the owner of the lock directory alone control
 /// it: a file system in user space may never answer.
-fn open_searched(path: &Path, own: &Directory, trusted: [u32; 3]) -> Option<Place> {
-    let above = path.parent().unwrap_or(Path::new("/"));
-    let seen = Status::of_path(above).ok()?;
-    let directory = if seen.mode & 0o002 == 0 && trusted.contains(&seen.owner) {
+fn open_searched(path: &Path, above: &Status, own: &Directory, trusted: [u32; 3]) -> Option<Place> {
+    let directory = if above.mode & 0o002 == 0 && trusted.contains(&above.owner) {
         Directory::open(path).ok()?
     } else {
         // Other users may decide where names lead there: nothing below it is followed.
         let name = path.file_name()?;
-        let handle = match seen.identity == own.identity() {
+        let handle = match above.identity == own.identity() {
             true => sys::open_below(own, name),
-            false => sys::open_below(&Directory::open(above).ok()?, name),
+            false => sys::open_below(&Directory::open(path.parent()?).ok()?, name),
         };
         Directory::from_handle(handle.ok()?).ok()?
     };
@@ -231,10 +254,10 @@ impl Place {
     /// Calls `see` with each name in the directory, if it is small. Whether these are all: the names at one moment. What we
     /// write changes one directory all the time, so its times need not be looked at.
     fn show_all(&self, see: impl FnMut(&[u8])) -> bool {
-        let listing = self.listing.get_or_init(|| SmallListing::open(&self.directory));
+        let listing = self.listing.get_or_init(|| SmallListing::of(&self.directory));
         listing.as_ref().is_some_and(|listing| match self.role {
-            Role::Written => listing.show_all(see),
-            Role::Searched => listing.show_all_again(see),
+            Role::Written => listing.show_all(&self.directory, see),
+            Role::Searched => listing.show_all_again(&self.directory, see),
         })
     }
 

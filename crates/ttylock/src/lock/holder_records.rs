@@ -320,12 +320,8 @@ impl HolderRecords {
 
     /// The gate for breaking and removing locks: other users cannot lock a file in the state directory. `None` without
     /// such a directory.
-    ///
-    /// # Errors
-    /// No descriptor is left for it.
-    pub(crate) fn gate(&self) -> io::Result<Option<Gate>> {
-        let Some(directory) = self.directory() else { return Ok(None) };
-        Ok(Directory::from_handle(directory.as_fd().try_clone_to_owned()?)?.into_gate())
+    pub(crate) fn gate(&self) -> Option<Gate> {
+        self.directory()?.as_gate()
     }
 
     /// Remembers a lock that is going to have these names, before its file has one: when its holder started, and the names.

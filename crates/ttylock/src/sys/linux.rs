@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicBool, Ordering, fence};
 
 use pidlockfile::Pid;
 use rustix::fs::{
-    AtFlags, CWD, Mode, OFlags, RawDir, ResolveFlags, SeekFrom, StatFs, Statx, StatxAttributes,
-    StatxFlags, openat, openat2,
+    AtFlags, CWD, FileType, Mode, OFlags, RawDir, ResolveFlags, SeekFrom, StatFs, Statx,
+    StatxAttributes, StatxFlags, openat, openat2,
 };
 use rustix::io::Errno;
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
@@ -130,11 +130,18 @@ pub(crate) fn null_device() -> Option<Numbers> {
 /// Opens a directory in one that others may write: they may have made it, put a link in its place,
 /// or mounted something over it.
 pub(crate) fn open_below(above: impl AsFd, name: &OsStr) -> Result<OwnedFd, Errno> {
-    let flags = HANDLE | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let resolve = ResolveFlags::NO_XDEV | ResolveFlags::NO_SYMLINKS;
-    match openat2(&above, name, flags, Mode::empty(), resolve) {
-        // Before Linux 5.6 nothing more can be asked.
-        Err(Errno::NOSYS) => openat(above, name, flags, Mode::empty()),
+    let open = |access| {
+        let flags = access | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        match openat2(&above, name, flags, Mode::empty(), resolve) {
+            // Before Linux 5.6 nothing more can be asked.
+            Err(Errno::NOSYS) => openat(&above, name, flags, Mode::empty()),
+            answer => answer,
+        }
+    };
+    match open(OFlags::RDONLY) {
+        // It may be used, but not listed.
+        Err(Errno::ACCESS) => open(HANDLE),
         answer => answer,
     }
 }
@@ -165,6 +172,20 @@ fn is_exact(file_system: &StatFs) -> bool {
     // ramfs, tmpfs, ext2 to ext4, and XFS. Source: statfs(2).
     const EXACT: [u64; 4] = [0x8584_58f6, 0x0102_1994, 0xef53, 0x5846_5342];
     kind(file_system).is_some_and(|kind| EXACT.contains(&kind))
+}
+
+/// Calls `see` with each name in an open directory and what it is, as far as the directory says that.
+pub(crate) fn each_entry(
+    directory: impl AsFd,
+    mut see: impl FnMut(&CStr, FileType),
+) -> io::Result<()> {
+    let mut buffer = [MaybeUninit::uninit(); LISTING_BYTES];
+    let mut entries = RawDir::new(directory, &mut buffer);
+    while let Some(entry) = entries.next() {
+        let entry = entry?;
+        see(entry.file_name(), entry.file_type());
+    }
+    Ok(())
 }
 
 /// Which names a directory has, by its times: as long as it has the same version, it has the same names.
@@ -250,21 +271,17 @@ fn wide(seconds: impl Into<i64>) -> i64 {
 /// long as to ask for the names of a device.
 const LISTING_BYTES: usize = 8192;
 
-/// A directory that is kept open, to be listed again and again.
-#[derive(Debug)]
+/// What is listed of an open directory again and again.
+#[derive(Debug, Default)]
 pub(crate) struct SmallListing {
     listed: Mutex<Listed>,
     /// It was found to be large, and is not listed any more.
     is_large: AtomicBool,
 }
 
-/// A directory, and what was listed last.
-#[derive(Debug)]
+/// What was listed last.
+#[derive(Debug, Default)]
 struct Listed {
-    directory: OwnedFd,
-    /// Just before it was opened, until it is read. Linux 6.11 to 6.13 show no names that came to a tmpfs after the directory
-    /// was opened, or set to its start.
-    opened: Option<FileClock>,
     /// Each with a zero behind it.
     names: Vec<u8>,
     /// The directory has these names as long as it has this version.
@@ -272,30 +289,28 @@ struct Listed {
 }
 
 impl SmallListing {
-    /// `None` if the directory may not be listed, or if its file system does not list it as it is at one moment.
-    pub(crate) fn open(directory: impl AsFd) -> Option<Self> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let opened = Some(FileClock::now());
-        let directory = openat(directory, ".", flags, Mode::empty()).ok()?;
-        let is_exact = rustix::fs::fstatfs(&directory).is_ok_and(|of| is_exact(&of));
-        let listed = Listed { directory, opened, names: Vec::new(), version: None };
-        is_exact.then(|| Self { listed: Mutex::new(listed), is_large: false.into() })
+    /// `None` if the directory's file system does not list it as it is at one moment.
+    pub(crate) fn of(directory: impl AsFd) -> Option<Self> {
+        let is_exact = rustix::fs::fstatfs(directory).is_ok_and(|of| is_exact(&of));
+        is_exact.then(Self::default)
     }
 
-    /// Calls `see` with each name in the directory. Whether these are all: the names at one moment, if the directory is
-    /// small. Otherwise the caller must not conclude anything from a name that is missing.
-    pub(crate) fn show_all(&self, see: impl FnMut(&[u8])) -> bool {
-        self.show_by(|_| None, see)
+    /// Calls `see` with each name in the directory, always the same open one. Whether these are all: the names at one moment,
+    /// if the directory is small and may be listed. Otherwise the caller must not conclude anything from a name that is
+    /// missing.
+    pub(crate) fn show_all(&self, directory: impl AsFd, see: impl FnMut(&[u8])) -> bool {
+        self.show_by(directory.as_fd(), |_| None, see)
     }
 
     /// The same of a directory that seldom changes: one call instead of three if it has not, and one more if it has.
-    pub(crate) fn show_all_again(&self, see: impl FnMut(&[u8])) -> bool {
-        self.show_by(|directory| NamesVersion::of(directory), see)
+    pub(crate) fn show_all_again(&self, directory: impl AsFd, see: impl FnMut(&[u8])) -> bool {
+        self.show_by(directory.as_fd(), |directory| NamesVersion::of(directory), see)
     }
 
     fn show_by(
         &self,
-        version: impl FnOnce(&OwnedFd) -> Option<NamesVersion>,
+        directory: BorrowedFd<'_>,
+        version: impl FnOnce(BorrowedFd<'_>) -> Option<NamesVersion>,
         see: impl FnMut(&[u8]),
     ) -> bool {
         if self.is_large.load(Ordering::Relaxed) {
@@ -303,11 +318,11 @@ impl SmallListing {
         }
         // One thread at a time: they share the position.
         let Ok(mut listed) = self.listed.lock() else { return false };
-        let clock = listed.opened.unwrap_or_else(FileClock::now);
-        let version = version(&listed.directory);
+        let clock = FileClock::now();
+        let version = version(directory);
         if version.is_none() || version != listed.version {
             listed.version = None;
-            match listed.read() {
+            match listed.read(directory) {
                 Some(true) => listed.version = version.filter(|it| it.counts(clock)),
                 Some(false) => {
                     self.is_large.store(true, Ordering::Relaxed);
@@ -323,14 +338,13 @@ impl SmallListing {
 
 impl Listed {
     /// Reads the names at one moment. False if there are more than are read; `None` if they cannot be read.
-    fn read(&mut self) -> Option<bool> {
-        let Self { directory, opened, names, .. } = self;
-        names.clear();
-        if opened.take().is_none() {
-            rustix::fs::seek(&*directory, SeekFrom::Start(0)).ok()?;
-        }
+    fn read(&mut self, directory: BorrowedFd<'_>) -> Option<bool> {
+        self.names.clear();
+        // Also the first time: Linux 6.11 to 6.13 show no names that came to a tmpfs after the directory was opened, or set
+        // to its start.
+        rustix::fs::seek(directory, SeekFrom::Start(0)).ok()?;
         let mut buffer = [MaybeUninit::uninit(); LISTING_BYTES];
-        let mut entries = RawDir::new(&*directory, &mut buffer);
+        let mut entries = RawDir::new(directory, &mut buffer);
         let mut pieces = 0_u8;
         loop {
             pieces = pieces.saturating_add(u8::from(entries.is_buffer_empty()));
@@ -338,7 +352,7 @@ impl Listed {
                 // A second piece is of another moment. An empty one says that the first was whole: a signal can end it.
                 None => return Some(true),
                 Some(Ok(entry)) if pieces == 1 => {
-                    names.extend_from_slice(entry.file_name().to_bytes_with_nul());
+                    self.names.extend_from_slice(entry.file_name().to_bytes_with_nul());
                 }
                 Some(entry) => return entry.is_ok().then_some(false),
             }
@@ -443,9 +457,20 @@ mod tests {
         names
     }
 
-    fn shown_again(listing: &SmallListing) -> Vec<String> {
+    /// An open directory and its listing; `None` if its file system is not listed.
+    fn opened(path: &Path) -> Option<(fs::File, SmallListing)> {
+        let directory = fs::File::open(path).unwrap();
+        let listing = SmallListing::of(&directory);
+        if listing.is_none() {
+            eprintln!("the file system of {} is not listed", path.display());
+        }
+        Some((directory, listing?))
+    }
+
+    fn shown_again(directory: &fs::File, listing: &SmallListing) -> Vec<String> {
         let mut names: Vec<String> = Vec::new();
-        assert!(listing.show_all_again(|name| names.push(String::from_utf8_lossy(name).into())));
+        let mut see = |name: &[u8]| names.push(String::from_utf8_lossy(name).into());
+        assert!(listing.show_all_again(directory, &mut see));
         names.retain(|name| ![".", ".."].contains(&name.as_str()));
         names.sort_unstable();
         names
@@ -469,40 +494,36 @@ mod tests {
             for name in ["one", "two", "below/three"] {
                 fs::write(path.join(name), "").unwrap();
             }
-            let Some(listing) = SmallListing::open(fs::File::open(path).unwrap()) else {
-                return eprintln!("the file system of {} is not listed", path.display());
-            };
+            let Some((directory, listing)) = opened(path) else { return };
             let is_kept = || listing.listed.lock().unwrap().version.is_some();
             let by = Instant::now() + Duration::from_secs(60);
-            assert_eq!(shown_again(&listing), names_in(path));
+            assert_eq!(shown_again(&directory, &listing), names_in(path));
             while waits && !is_kept() {
                 assert!(Instant::now() < by, "it is listed each time");
-                assert_eq!(shown_again(&listing), names_in(path));
+                assert_eq!(shown_again(&directory, &listing), names_in(path));
             }
             change(path).unwrap();
-            assert_eq!(shown_again(&listing), names_in(path));
+            assert_eq!(shown_again(&directory, &listing), names_in(path));
         }
     }
 
-    /// Some kernels show an opening only the names that the directory had when it was opened.
+    /// Some kernels show an opening only the names that the directory had when it was opened, or set to its start.
     #[test]
-    fn a_name_that_came_after_the_opening_is_not_missed_for_long() {
+    fn a_name_that_came_after_the_opening_is_shown() {
         let root = tempfile::tempdir().unwrap();
-        let Some(listing) = SmallListing::open(fs::File::open(root.path()).unwrap()) else {
-            return eprintln!("the file system of {} is not listed", root.path().display());
-        };
-        fs::write(root.path().join("LCK..ttyS0"), "").unwrap();
-        let by = Instant::now() + Duration::from_secs(60);
-        while !NamesVersion::of_path(root.path()).unwrap().counts(FileClock::now()) {
-            assert!(Instant::now() < by, "the directory is never older than the clock");
+        let Some((directory, listing)) = opened(root.path()) else { return };
+        for name in ["LCK..ttyS0", "LCK..ttyS1"] {
+            fs::write(root.path().join(name), "").unwrap();
+            assert_eq!(shown_again(&directory, &listing), names_in(root.path()));
         }
-        let is_kept = || listing.listed.lock().unwrap().version.is_some();
-        // If it has missed the name, nobody would look for that any more.
-        shown_again(&listing);
-        assert!(!is_kept());
-        // What is read from the start again has every name.
-        assert_eq!(shown_again(&listing), ["LCK..ttyS0"]);
-        assert!(is_kept());
+    }
+
+    #[test]
+    fn a_directory_that_may_not_be_read_is_not_listed() {
+        let root = tempfile::tempdir().unwrap();
+        let Some((_, listing)) = opened(root.path()) else { return };
+        let handle = rustix::fs::open(root.path(), HANDLE, Mode::empty()).unwrap();
+        assert!(!listing.show_all(handle, |_| ()));
     }
 
     #[test]
@@ -518,19 +539,17 @@ mod tests {
     #[test]
     fn a_directory_that_may_not_be_listed_as_it_is_at_one_moment_is_not_listed() {
         let proc = fs::File::open("/proc").unwrap();
-        assert!(SmallListing::open(proc).is_none());
+        assert!(SmallListing::of(proc).is_none());
     }
 
     #[test]
     fn a_listing_of_several_pieces_is_not_whole() {
         let root = tempfile::tempdir().unwrap();
-        let Some(listing) = SmallListing::open(fs::File::open(root.path()).unwrap()) else {
-            return eprintln!("the file system of {} is not listed", root.path().display());
-        };
+        let Some((directory, listing)) = opened(root.path()) else { return };
         let mut made = 0_usize;
         let last_whole = loop {
             let mut seen = 0_usize;
-            if !listing.show_all(|_| seen += 1) {
+            if !listing.show_all(&directory, |_| seen += 1) {
                 break made;
             }
             // It also shows `.` and `..`.
@@ -542,10 +561,10 @@ mod tests {
         for number in 1..made {
             fs::remove_file(root.path().join(format!("LCK..{number}"))).unwrap();
         }
-        assert!(!listing.show_all(|_| ()), "it was large");
-        let listing = SmallListing::open(fs::File::open(root.path()).unwrap()).unwrap();
+        assert!(!listing.show_all(&directory, |_| ()), "it was large");
+        let listing = SmallListing::of(&directory).unwrap();
         let mut names = Vec::new();
-        assert!(listing.show_all(|name| names.push(name.to_vec())));
+        assert!(listing.show_all(&directory, |name| names.push(name.to_vec())));
         assert!(names.contains(&b"LCK..0".to_vec()));
     }
 }

@@ -16,8 +16,8 @@ mod system;
 pub use system::peer_groups;
 pub(crate) use system::{
     FileClock, HANDLE, NamesVersion, ProcessHandle, SHOWS_DESCRIPTORS, SmallListing, counts_links,
-    examines_all, is_listed_exactly, is_record_locked, look_at, look_into, look_through,
-    null_device, numbers, open_below,
+    each_entry, examines_all, is_listed_exactly, is_record_locked, look_at, look_into,
+    look_through, null_device, numbers, open_below,
 };
 
 /// The file that a name leads to.

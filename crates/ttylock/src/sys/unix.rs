@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
 use pidlockfile::{Pid, Status};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::{Seen, look_plainly};
@@ -76,6 +76,18 @@ fn device(seen: io::Result<Status>) -> Result<u64, Errno> {
     seen.map(|seen| seen.identity.device).map_err(number)
 }
 
+/// Calls `see` with each name in an open directory and what it is, as far as the directory says that.
+pub(crate) fn each_entry(
+    directory: impl AsFd,
+    mut see: impl FnMut(&CStr, FileType),
+) -> io::Result<()> {
+    for entry in Dir::read_from(directory)? {
+        let entry = entry?;
+        see(entry.file_name(), entry.file_type());
+    }
+    Ok(())
+}
+
 /// These systems do not promise that a listing is of one moment.
 pub(crate) fn is_listed_exactly(_: &Path) -> bool {
     false
@@ -108,15 +120,15 @@ impl FileClock {
 pub(crate) enum SmallListing {}
 
 impl SmallListing {
-    pub(crate) fn open(_: impl AsFd) -> Option<Self> {
+    pub(crate) fn of(_: impl AsFd) -> Option<Self> {
         None
     }
 
-    pub(crate) fn show_all(&self, _: impl FnMut(&[u8])) -> bool {
+    pub(crate) fn show_all(&self, _: impl AsFd, _: impl FnMut(&[u8])) -> bool {
         match *self {}
     }
 
-    pub(crate) fn show_all_again(&self, _: impl FnMut(&[u8])) -> bool {
+    pub(crate) fn show_all_again(&self, _: impl AsFd, _: impl FnMut(&[u8])) -> bool {
         match *self {}
     }
 }

@@ -36,7 +36,7 @@ pub(super) fn start(state: &mut State, limit: usize) -> Result<(), Stop> {
     let own = &open.own;
     state.guards = FlockGuards::of(Kept::UpTo(limit));
     state.backoff = Backoff::since(Instant::now());
-    if let Ok(Some(gate)) = state.records.gate() {
+    if let Some(gate) = state.records.gate() {
         gate.make_ready();
     }
     // What processes have left that were killed while they made a file of the gate.

@@ -136,8 +136,7 @@ impl State {
                 self.records = HolderRecords::none();
             }
         }
-        let gate = self.records.gate().map_err(|error| self.without_state(&error))?;
-        Ok(open.gated(gate))
+        Ok(open.gated(self.records.gate()))
     }
 
     /// The state directory is there and cannot be used now: without its records and its gate, a living lock might be
