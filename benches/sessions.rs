@@ -4,7 +4,7 @@
 //! The contenders run under the same inetd and are measured in turns: `greeter.c`, the smallest static
 //! C program that only greets and answers; lfpd; and those that `LFPD_BESIDE` names, such as other builds of lfpd
 //! and the server that comes with RXTX (docs/figures.md says how to make them): `NAME=PROGRAM`, with colons between
-//! them. The program named `original` runs as root, because any other user must have the lock directory's group. In
+//! them. All run as the user uucp, and the lock directory has its group, without which RXTX's server locks nothing. In
 //! the same turns, but without inetd, lfpd is measured with `--listen`. The goals are ratios: sessions 0.9 of the
 //! original's, for lfpd built for musl 1.25, pairs 0.75 of the original's; with `--listen`, 5 times the sessions of
 //! lfpd under inetd.
@@ -64,6 +64,7 @@ fn main() {
 
     let mut layout = Sandbox::layout()
         .port("ttyW0")
+        .lock_dir("1777", "root:uucp")
         .bring("lfpd", env!("CARGO_BIN_EXE_lfpd"))
         .bring("greeter", greeter)
         .bring("inetd", peer("openbsd-inetd", "usr/sbin/inetd"));
@@ -76,23 +77,23 @@ fn main() {
     assert_eq!(made.code(), 0, "{made}");
     let mut contenders = Vec::new();
     let mut lines = String::new();
-    let mut enters = |name: &str, user| {
+    let mut enters = |name: &str| {
         let port = 50001 + u16::try_from(contenders.len()).expect("a few");
         let (sessions, pairs, rates) = (Vec::new(), Vec::new(), Vec::new());
         contenders.push(Contender { name: name.to_owned(), port, sessions, pairs, rates });
-        let service = format!("stream tcp nowait.1000000 {user} /run/test/{name} {name}");
+        let service = format!("stream tcp nowait.1000000 uucp /run/test/{name} {name}");
         // The daemon listens itself.
         if name != "--listen" {
             lines += &format!("127.0.0.1:{port} {service}\n");
         }
         format!("127.0.0.1:{port}")
     };
-    enters("greeter", "uucp");
-    enters("lfpd", "uucp");
+    enters("greeter");
+    enters("lfpd");
     for (name, _) in beside {
-        enters(name, if name == "original" { "root" } else { "uucp" });
+        enters(name);
     }
-    let address = enters("--listen", "uucp");
+    let address = enters("--listen");
     sandbox.write("/tmp/inetd.conf", lines, 0o644);
     let daemon = sandbox.command("/run/test/lfpd").args(["--listen", &address]);
     let _daemon = daemon.user(User::Uucp).spawn();

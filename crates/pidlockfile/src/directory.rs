@@ -233,3 +233,25 @@ impl AsRef<sys::Handle> for Directory {
         &self.handle
     }
 }
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+    use crate::NewFile;
+
+    /// Says something to an ordinary user: root may list every directory.
+    #[test]
+    fn a_directory_that_may_be_used_but_not_listed_is_opened() {
+        let scratch = tempfile::tempdir().unwrap();
+        std::fs::set_permissions(scratch.path(), Permissions::from_mode(0o300)).unwrap();
+        let directory = Directory::open(scratch.path()).unwrap();
+        let name = Name::new("LCK..ttyS0").unwrap();
+        let published = directory.publish(&name, &NewFile::new(b"1\n", "x"));
+        std::fs::set_permissions(scratch.path(), Permissions::from_mode(0o700)).unwrap();
+        assert!(published.unwrap().is_some());
+        assert!(scratch.path().join("LCK..ttyS0").is_file());
+    }
+}
