@@ -6,7 +6,7 @@ use pidlockfile::Pid;
 use pidlockfile::process::{NoCaller, lives, of_caller};
 use wrapcmd::Value;
 
-use super::arguments::{self, Asked, AskedInTime, Handed, Taken};
+use super::arguments::{self, LockArguments, LockTarget, PassArguments, WaitArguments};
 use super::listing::refuse_missing;
 use super::outcome::{Failure, Output, exit};
 use super::row::Row;
@@ -15,15 +15,15 @@ use super::waiting::{self, Waited};
 use crate::client::broker::{Broker, Route, Trouble};
 use ttylock::{Layout, Outcome, Pass, Request, Scheme, Table};
 
-pub(super) fn lock(asked: &Taken, route: &Route, output: &Output) -> Result<u8, Failure> {
-    refuse_missing(&asked.asked.device, asked.presence)?;
-    let (mut broker, request) = (Broker::new(route), request(&asked.asked)?);
+pub(super) fn lock(asked: &LockArguments, route: &Route, output: &Output) -> Result<u8, Failure> {
+    refuse_missing(&asked.target.device, asked.presence)?;
+    let (mut broker, request) = (Broker::new(route), request(&asked.target)?);
     let outcome = broker.lock(&request);
-    done_or_why(outcome, &mut broker, &request, busy_for(&request))
+    done_or_failure(outcome, &mut broker, &request, busy_for(&request))
         .map(|()| locked(&request, output))
 }
 
-pub(super) fn unlock(asked: &Asked, route: &Route, output: &Output) -> Result<u8, Failure> {
+pub(super) fn unlock(asked: &LockTarget, route: &Route, output: &Output) -> Result<u8, Failure> {
     let mut broker = Broker::new(route);
     let pid = asked.pid.or_else(|| of_caller(|pid| pid).ok()).unwrap_or_else(Pid::this);
     let mut request = Request { device: asked.device.clone(), pid };
@@ -36,23 +36,23 @@ pub(super) fn unlock(asked: &Asked, route: &Route, output: &Output) -> Result<u8
             (request, outcome) = (own, Ok(Outcome::Done));
         }
     }
-    done_or_why(outcome, &mut broker, &request, not_held(&request))?;
+    done_or_failure(outcome, &mut broker, &request, not_held(&request))?;
     Ok(done(&request, still_open(&request), output))
 }
 
 /// From the process that has it, by default the caller, to another process of the same user.
-pub(super) fn pass(asked: &Handed, route: &Route, output: &Output) -> Result<u8, Failure> {
-    let (mut broker, from) = (Broker::new(route), request(&asked.asked)?);
+pub(super) fn pass(asked: &PassArguments, route: &Route, output: &Output) -> Result<u8, Failure> {
+    let (mut broker, from) = (Broker::new(route), request(&asked.target)?);
     let pass = Pass { device: from.device.clone(), from: from.pid, to: asked.to };
     let to = Request { pid: asked.to, ..from.clone() };
-    done_or_why(broker.pass(&pass), &mut broker, &to, not_held(&from))?;
+    done_or_failure(broker.pass(&pass), &mut broker, &to, not_held(&from))?;
     Ok(done(&to, Vec::new(), output))
 }
 
-pub(super) fn wait(asked: &AskedInTime, route: &Route, output: &Output) -> Result<u8, Failure> {
-    let Taken { asked: taken, presence } = &asked.taken;
-    refuse_missing(&taken.device, *presence)?;
-    let (mut broker, request) = (Broker::new(route), request(taken)?);
+pub(super) fn wait(asked: &WaitArguments, route: &Route, output: &Output) -> Result<u8, Failure> {
+    let LockArguments { target, presence } = &asked.lock;
+    refuse_missing(&target.device, *presence)?;
+    let (mut broker, request) = (Broker::new(route), request(target)?);
     let deadline = asked.timeout.and_then(|time| Instant::now().checked_add(time));
     broker.be_patient(waiting::patience(deadline));
     if in_the_way(&request.device).iter().any(|row| row.is_lock_of(request.pid)) {
@@ -65,17 +65,17 @@ pub(super) fn wait(asked: &AskedInTime, route: &Route, output: &Output) -> Resul
     if is_new {
         broker.release_unanswered(&request);
     }
-    came_of(waited, &mut broker, &request).map(|()| locked(&request, output))
+    waited_or_failure(waited, &mut broker, &request).map(|()| locked(&request, output))
 }
 
 /// What came of waiting, as a failure unless the lock was taken.
-pub(super) fn came_of(
+pub(super) fn waited_or_failure(
     waited: Waited,
     broker: &mut Broker,
     request: &Request,
 ) -> Result<(), Failure> {
     match waited {
-        Waited::Answered(outcome) => done_or_why(outcome, broker, request, busy_for(request)),
+        Waited::Answered(outcome) => done_or_failure(outcome, broker, request, busy_for(request)),
         Waited::TimedOut(reasons) => {
             Err(busy(broker, request, |rows| Failure::timed_out(rows, reasons)))
         }
@@ -86,7 +86,7 @@ pub(super) fn came_of(
 }
 
 /// What an answer means for the command, and why it has failed. `failure` is what a busy device means for it.
-pub(super) fn done_or_why(
+pub(super) fn done_or_failure(
     outcome: Result<Outcome, Trouble>,
     broker: &mut Broker,
     request: &Request,
@@ -132,7 +132,7 @@ pub(super) fn busy(
 }
 
 /// The lock is for the process that called us: we are gone in a moment.
-fn request(asked: &Asked) -> Result<Request, Failure> {
+fn request(asked: &LockTarget) -> Result<Request, Failure> {
     let caller = || {
         of_caller(|pid| pid).map_err(|none| {
             Failure::system(match none {

@@ -47,44 +47,44 @@ pub(super) struct Options {
 pub(super) enum Action {
     /// Show which processes hold these devices, and how
     #[command(after_help = examples::WHO)]
-    Who(Who),
+    Who(WhoArguments),
     /// Hold a device while a command runs
     #[command(after_help = examples::RUN)]
-    Run(Run),
+    Run(RunArguments),
     /// Show every holder on this machine
     #[command(after_help = examples::LIST)]
-    List(List),
+    List(ListArguments),
     /// Lock a device for a process, or name the holder
     #[command(after_help = examples::LOCK)]
-    Lock(Taken),
+    Lock(LockArguments),
     /// Release a device for a process
     #[command(after_help = examples::UNLOCK)]
-    Unlock(Release),
+    Unlock(UnlockArguments),
     /// Take a device for a process as soon as it is free
     #[command(after_help = examples::WAIT)]
-    Wait(AskedInTime),
+    Wait(WaitArguments),
     /// Ask the holder under `lfp run --yield-on` to release a device
     #[command(after_help = examples::ASK)]
-    Ask(AskedFor),
+    Ask(AskArguments),
     /// Hand a device from one process to another, without a gap
     #[command(after_help = examples::PASS)]
-    Pass(Handed),
+    Pass(PassArguments),
     /// Remove the locks of processes that are gone
     #[command(after_help = examples::CLEAN)]
     Clean,
     /// Run a command with its locks taken through the service
     #[command(after_help = examples::SHIM)]
-    Shim(ShimOnly),
+    Shim(ShimArguments),
     /// Make a program lock through the service for every user
     #[command(after_help = examples::ADOPT)]
-    Adopt(Adopt),
+    Adopt(AdoptArguments),
     /// Print the completions of a shell
     #[command(hide = true)]
     Completions { shell: Shell },
 }
 
 #[derive(Args, Debug)]
-pub(super) struct Asked {
+pub(super) struct LockTarget {
     /// /dev/NAME or NAME
     #[arg(value_name = "DEVICE", value_parser = device)]
     pub(super) device: DeviceName,
@@ -98,9 +98,9 @@ pub(super) struct Asked {
 }
 
 #[derive(Args, Debug)]
-pub(super) struct Taken {
+pub(super) struct LockArguments {
     #[command(flatten)]
-    pub(super) asked: Asked,
+    pub(super) target: LockTarget,
 
     #[command(flatten)]
     pub(super) presence: Presence,
@@ -115,9 +115,9 @@ pub(super) struct Presence {
 }
 
 #[derive(Args, Debug)]
-pub(super) struct Release {
+pub(super) struct UnlockArguments {
     #[command(flatten)]
-    pub(super) asked: Asked,
+    pub(super) target: LockTarget,
 
     /// Release the lock of any process: for root and the group of `lfpd --force-group`
     #[arg(long)]
@@ -133,7 +133,7 @@ pub(super) struct Release {
 }
 
 #[derive(Args, Debug)]
-pub(super) struct AskedFor {
+pub(super) struct AskArguments {
     /// /dev/NAME or NAME
     #[arg(value_name = "DEVICE", value_parser = device)]
     pub(super) device: DeviceName,
@@ -147,9 +147,9 @@ pub(super) struct AskedFor {
 }
 
 #[derive(Args, Debug)]
-pub(super) struct Handed {
+pub(super) struct PassArguments {
     #[command(flatten)]
-    pub(super) asked: Asked,
+    pub(super) target: LockTarget,
 
     /// The process that gets the lock
     #[arg(long, value_name = "PID", value_parser = pid)]
@@ -157,9 +157,9 @@ pub(super) struct Handed {
 }
 
 #[derive(Args, Debug)]
-pub(super) struct AskedInTime {
+pub(super) struct WaitArguments {
     #[command(flatten)]
-    pub(super) taken: Taken,
+    pub(super) lock: LockArguments,
 
     /// Give up after this many seconds, such as 10 or 0.5 [default: never]
     #[arg(short, long, value_name = "SECS", value_parser = seconds)]
@@ -167,7 +167,7 @@ pub(super) struct AskedInTime {
 }
 
 #[derive(Args, Debug)]
-pub(super) struct Who {
+pub(super) struct WhoArguments {
     /// /dev/NAME or NAME [default: every device with a holder]
     #[arg(value_name = "DEVICE", value_parser = device)]
     pub(super) devices: Vec<DeviceName>,
@@ -177,7 +177,7 @@ pub(super) struct Who {
 }
 
 #[derive(Args, Debug)]
-pub(super) struct List {
+pub(super) struct ListArguments {
     /// Show free devices too
     #[arg(short, long)]
     pub(super) all: bool,
@@ -214,7 +214,7 @@ pub(super) struct ToRun {
 }
 
 #[derive(Args, Debug)]
-pub(super) struct Run {
+pub(super) struct RunArguments {
     /// /dev/NAME or NAME
     #[arg(value_name = "DEVICE", value_parser = device)]
     pub(super) device: DeviceName,
@@ -263,7 +263,7 @@ pub(super) struct Run {
 }
 
 #[derive(Args, Debug)]
-pub(super) struct ShimOnly {
+pub(super) struct ShimArguments {
     /// Let programs that make no lock files lock every serial port they open
     #[arg(long)]
     pub(super) ports: bool,
@@ -289,7 +289,7 @@ pub(super) struct ShimOnly {
 }
 
 #[derive(Args, Debug)]
-pub(super) struct Adopt {
+pub(super) struct AdoptArguments {
     /// The name of a program in PATH
     #[arg(value_name = "PROGRAM", value_parser = program)]
     pub(super) program: String,
@@ -316,11 +316,11 @@ pub fn command() -> clap::Command {
 impl Action {
     pub(super) fn code_for_busy(&self) -> u8 {
         match self {
-            Self::Lock(asked) => asked.asked.busy.code,
-            Self::Unlock(asked) => asked.asked.busy.code,
+            Self::Lock(asked) => asked.target.busy.code,
+            Self::Unlock(asked) => asked.target.busy.code,
             Self::Ask(asked) => asked.busy.code,
-            Self::Pass(asked) => asked.asked.busy.code,
-            Self::Wait(asked) => asked.taken.asked.busy.code,
+            Self::Pass(asked) => asked.target.busy.code,
+            Self::Wait(asked) => asked.lock.target.busy.code,
             Self::Run(asked) => asked.busy.code,
             Self::Who(_)
             | Self::List(_)

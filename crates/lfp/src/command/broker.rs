@@ -87,7 +87,7 @@ impl Broker {
         if !self.reasons.is_empty() {
             self.reasons.clone()
         } else if self.is_direct() {
-            nobodys(request.pid).into_iter().collect()
+            no_such_process(request.pid).into_iter().collect()
         } else {
             supposed_reasons(request)
         }
@@ -118,10 +118,10 @@ impl Trouble {
 
 /// The likeliest reasons, a printable line for each: several may have to be mended.
 fn supposed_reasons(Request { device, pid }: &Request) -> Vec<String> {
-    if let Some(reason) = wrong_device(device).or_else(|| nobodys(*pid)) {
+    if let Some(reason) = wrong_device(device).or_else(|| no_such_process(*pid)) {
         return vec![reason];
     }
-    let mut reasons: Vec<String> = somebody_elses(*pid).into_iter().collect();
+    let mut reasons: Vec<String> = foreign_process(*pid).into_iter().collect();
     reasons.extend(closed_device(device));
     if reasons.is_empty() {
         reasons.push(no_room(&Layout::native().lock_dir).unwrap_or_else(|| {
@@ -138,11 +138,11 @@ const NO_FORCE: &str = "only root and members of the service's administrator gro
      service must be able to write the lock directory";
 
 /// Why nothing is locked for a number that no process has.
-fn nobodys(pid: Pid) -> Option<String> {
+fn no_such_process(pid: Pid) -> Option<String> {
     (!process::lives(pid)).then(|| format!("there is no process {pid}"))
 }
 
-fn somebody_elses(pid: Pid) -> Option<String> {
+fn foreign_process(pid: Pid) -> Option<String> {
     let (users, own) = (process::users(pid)?, geteuid());
     let owner = users.real;
     let foreign = !own.is_root() && !users.belong_to(own.as_raw());

@@ -24,7 +24,7 @@ const ROUNDS: usize = 100;
 
 /// The result of `lfp clean`: what was removed, and what was not.
 #[derive(Default)]
-struct Report {
+struct CleanReport {
     removed: Vec<Holder>,
     left: Vec<Left>,
     /// The service's records of locks that are gone.
@@ -34,7 +34,7 @@ struct Report {
 }
 
 pub(super) fn clean(route: &Route, output: &Output) -> Result<u8, Failure> {
-    let mut report = Report::default();
+    let mut report = CleanReport::default();
     for _ in 0..ROUNDS {
         if !round(&mut report, route) {
             break;
@@ -52,7 +52,7 @@ pub(super) fn clean(route: &Route, output: &Output) -> Result<u8, Failure> {
 }
 
 /// Examines all locks once. Whether another round may remove more.
-fn round(report: &mut Report, route: &Route) -> bool {
+fn round(report: &mut CleanReport, route: &Route) -> bool {
     let (stale, cut_off) = stale();
     let before = report.removed.len();
     let mut table = Table::new(Layout::native());
@@ -113,7 +113,7 @@ fn ask_service(refused: &[(Holder, String)], route: &Route) {
     }
 }
 
-impl Report {
+impl CleanReport {
     fn print(&self, output: &Output, failure: Option<&Failure>) {
         let removed = row::rows(&self.removed);
         output.answer(

@@ -67,7 +67,7 @@ impl Exclusion {
     }
 
     /// Examines the devices that are due. Returns when to call this again without an event.
-    pub(super) fn look(&mut self) -> Option<Duration> {
+    pub(super) fn examine_due(&mut self) -> Option<Duration> {
         let mut now = Instant::now();
         self.watch.read_events(now);
         while let Some((name, trigger)) = self.watch.due(now) {

@@ -21,7 +21,7 @@ impl Exclusion {
         match *self {}
     }
 
-    pub(super) fn look(&mut self) -> Option<Duration> {
+    pub(super) fn examine_due(&mut self) -> Option<Duration> {
         match *self {}
     }
 

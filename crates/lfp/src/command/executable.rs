@@ -49,7 +49,7 @@ const SEARCHED_BYTES: u64 = 16 << 20;
 
 /// Why the library cannot be loaded into a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Obstacle {
+pub(super) enum Unloadable {
     Static,
     OtherLibrary,
     OtherProcessor,
@@ -64,7 +64,7 @@ pub(super) enum Starter {
     Anybody,
 }
 
-impl fmt::Display for Obstacle {
+impl fmt::Display for Unloadable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Static => "it is statically linked",
@@ -91,10 +91,10 @@ impl Executable {
     }
 
     /// Why the library cannot be loaded into it; none that is known.
-    pub(super) fn obstacle(&self, starter: Starter) -> Option<Obstacle> {
+    pub(super) fn obstacle(&self, starter: Starter) -> Option<Unloadable> {
         let path = self.chain.last()?;
         if gains_rights(path, starter) {
-            return Some(Obstacle::MoreRights);
+            return Some(Unloadable::MoreRights);
         }
         start(&open(path)?).err()
     }
@@ -127,7 +127,7 @@ fn open(path: &Path) -> Option<File> {
 }
 
 /// The interpreter of a script, or what leaves the library out of a program, as far as is known.
-fn start(file: &File) -> Result<Option<PathBuf>, Obstacle> {
+fn start(file: &File) -> Result<Option<PathBuf>, Unloadable> {
     let mut head = [0; HEAD_BYTES];
     let length = file.read_at(&mut head, 0).unwrap_or_default();
     let head = head.get(..length).unwrap_or_default();
@@ -147,12 +147,12 @@ fn interpreter(line: &[u8]) -> Option<&[u8]> {
 
 /// Why a program leaves the library out, as far as is known. Reads the program headers and what they name, as the kernel
 /// and the loader do: sections need not be there.
-fn obstacle_in(file: &File, head: &[u8]) -> Option<Obstacle> {
+fn obstacle_in(file: &File, head: &[u8]) -> Option<Unloadable> {
     let ident = parse_ident::<AnyEndian>(head.get(..abi::EI_NIDENT)?).ok()?;
     let header = FileHeader::parse_tail(ident, head.get(abi::EI_NIDENT..)?).ok()?;
     let is_native = header.class == Class::ELF64 && header.endianness == AnyEndian::Little;
     if !is_native || !MACHINES.contains(&(env::consts::ARCH, header.e_machine)) {
-        return Some(Obstacle::OtherProcessor);
+        return Some(Unloadable::OtherProcessor);
     }
     if ![abi::ET_EXEC, abi::ET_DYN].contains(&header.e_type) {
         return None;
@@ -165,9 +165,9 @@ fn obstacle_in(file: &File, head: &[u8]) -> Option<Obstacle> {
     let segments: SegmentTable<'_, _> =
         ParsingTable::new(header.endianness, header.class, &headers);
     let loader = segments.iter().find(|it| it.p_type == abi::PT_INTERP);
-    let Some(loader) = loader else { return Some(Obstacle::Static) };
+    let Some(loader) = loader else { return Some(Unloadable::Static) };
     let path = read(file, loader.p_offset, loader.p_filesz).filter(|it| !it.is_empty())?;
-    (!is_ours(&path)).then_some(Obstacle::OtherLibrary)
+    (!is_ours(&path)).then_some(Unloadable::OtherLibrary)
 }
 
 /// The bytes of a part of a file that is there as a whole and is not too long.
@@ -283,23 +283,23 @@ mod tests {
     #[rstest]
     #[case::usual(|_: &mut Vec<u8>| (), None)]
     #[case::fixed_address(|it: &mut Vec<u8>| it[16] = 2, None)]
-    #[case::no_headers(|it: &mut Vec<u8>| it[56] = 0, Some(Obstacle::Static))]
-    #[case::no_loader(|it: &mut Vec<u8>| it[120] = 1, Some(Obstacle::Static))]
-    #[case::another_c_library(|it: &mut Vec<u8>| it[128] += 28, Some(Obstacle::OtherLibrary))]
+    #[case::no_headers(|it: &mut Vec<u8>| it[56] = 0, Some(Unloadable::Static))]
+    #[case::no_loader(|it: &mut Vec<u8>| it[120] = 1, Some(Unloadable::Static))]
+    #[case::another_c_library(|it: &mut Vec<u8>| it[128] += 28, Some(Unloadable::OtherLibrary))]
     #[case::empty_path(|it: &mut Vec<u8>| it[152] = 0, None)]
     #[case::long_path(|it: &mut Vec<u8>| it[154] = 1, None)]
     #[case::far_away(|it: &mut Vec<u8>| it[135] = 0xff, None)]
     #[case::object(|it: &mut Vec<u8>| it[16] = 1, None)]
-    #[case::narrow(|it: &mut Vec<u8>| it[4] = 1, Some(Obstacle::OtherProcessor))]
-    #[case::big_endian(|it: &mut Vec<u8>| it[5] = 2, Some(Obstacle::OtherProcessor))]
-    #[case::other_processor(|it: &mut Vec<u8>| it[18] = 40, Some(Obstacle::OtherProcessor))]
+    #[case::narrow(|it: &mut Vec<u8>| it[4] = 1, Some(Unloadable::OtherProcessor))]
+    #[case::big_endian(|it: &mut Vec<u8>| it[5] = 2, Some(Unloadable::OtherProcessor))]
+    #[case::other_processor(|it: &mut Vec<u8>| it[18] = 40, Some(Unloadable::OtherProcessor))]
     #[case::odd_size(|it: &mut Vec<u8>| it[54] = 55, None)]
     #[case::many(|it: &mut Vec<u8>| it[57] = 1, None)]
     #[case::cut(|it: &mut Vec<u8>| it.truncate(57), None)]
     #[case::only_magic(|it: &mut Vec<u8>| it.truncate(4), None)]
     fn a_program_is_judged_by_its_headers(
         #[case] change: fn(&mut Vec<u8>),
-        #[case] expected: Option<Obstacle>,
+        #[case] expected: Option<Unloadable>,
     ) {
         let mut bytes = program();
         change(&mut bytes);
@@ -310,7 +310,7 @@ mod tests {
         assert_eq!(executable.obstacle(Starter::Ourselves), expected);
     }
 
-    fn obstacle_of(bytes: &[u8], length: u64) -> Option<Obstacle> {
+    fn obstacle_of(bytes: &[u8], length: u64) -> Option<Unloadable> {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("program");
         std::fs::write(&path, bytes).unwrap();
@@ -332,7 +332,7 @@ mod tests {
     #[case::loader(|it: &mut Vec<u8>| it[152 + 4] = 0x10, None)]
     fn a_sparse_file_costs_no_memory(
         #[case] change: fn(&mut Vec<u8>),
-        #[case] expected: Option<Obstacle>,
+        #[case] expected: Option<Unloadable>,
     ) {
         let mut bytes = program();
         change(&mut bytes);

@@ -5,13 +5,13 @@ use std::time::Duration;
 use pidlockfile::span;
 use wrapcmd::{Form, Value};
 
-use super::arguments::{List, Presence, Times, Who};
+use super::arguments::{ListArguments, Presence, Times, WhoArguments};
 use super::devices::{Device, NameIndex, serial_names, sort_by_name, suggestion};
 use super::outcome::{Failure, Output, exit};
 use super::row::{
     Cell, HEADING, PLAIN, Row, WARNING, aligned, device_path, local, printable, rows, user_name,
 };
-use super::search::{Findings, Service};
+use super::search::{Findings, ServiceState};
 use crate::client::Waiter;
 use crate::client::broker::Route;
 use ttylock::{DeviceName, Layout, OutOfSight, Standing, follow};
@@ -37,14 +37,14 @@ enum Query<'a> {
 #[derive(Debug, PartialEq, Eq)]
 struct Snapshot {
     devices: Vec<Device>,
-    service: Service,
+    service: ServiceState,
     /// Whether the searches came to their ends.
     is_complete: bool,
     /// What they cannot see.
     out_of_sight: OutOfSight,
 }
 
-pub(super) fn who(asked: &Who, route: &Route, output: &Output) -> Result<u8, Failure> {
+pub(super) fn who(asked: &WhoArguments, route: &Route, output: &Output) -> Result<u8, Failure> {
     let query = match asked.devices.as_slice() {
         [] => Query::Held,
         devices => Query::Named(devices),
@@ -56,7 +56,7 @@ pub(super) fn who(asked: &Who, route: &Route, output: &Output) -> Result<u8, Fai
     show(query, asked.times, route, output)
 }
 
-pub(super) fn list(asked: &List, route: &Route, output: &Output) -> Result<u8, Failure> {
+pub(super) fn list(asked: &ListArguments, route: &Route, output: &Output) -> Result<u8, Failure> {
     let query = if asked.all { Query::All } else { Query::Held };
     show(query, asked.times, route, output)
 }
@@ -93,7 +93,7 @@ impl Snapshot {
         };
         let mut findings = Findings::default();
         for device in searched {
-            findings.look(device, route)?;
+            findings.search(device, route)?;
         }
         let mut devices = names.group(&asked, findings.holders);
         if !matches!(query, Query::Named(_)) {
@@ -129,7 +129,7 @@ impl Snapshot {
     fn to_json(&self, query: Query<'_>) -> Value {
         let mut members = vec![
             ("complete", Value::Bool(self.is_complete && self.out_of_sight.is_nothing())),
-            ("service", Value::Bool(self.service == Service::Asked)),
+            ("service", Value::Bool(self.service == ServiceState::Asked)),
             ("devices", Value::List(self.devices.iter().map(device_in_json).collect())),
         ];
         if let Some(device) = self.misspelt(query).next() {
@@ -159,7 +159,7 @@ impl Snapshot {
                 "the search for holders was cut short after two seconds: there may be more",
             );
         }
-        if self.service == Service::Silent {
+        if self.service == ServiceState::Silent {
             output.remark(
                 "the service does not answer: only holders that can be seen without it are shown",
             );

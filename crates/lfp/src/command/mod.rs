@@ -93,7 +93,7 @@ fn act(options: Options) -> u8 {
     let outcome = match options.action {
         Action::Lock(asked) => actions::lock(&asked, &route, &output),
         Action::Unlock(asked) if asked.force => taking::force(&asked, &route, &output),
-        Action::Unlock(asked) => actions::unlock(&asked.asked, &route, &output),
+        Action::Unlock(asked) => actions::unlock(&asked.target, &route, &output),
         Action::Ask(asked) => taking::ask(&asked, &route, &output),
         Action::Pass(asked) => actions::pass(&asked, &route, &output),
         Action::Wait(asked) => actions::wait(&asked, &route, &output),

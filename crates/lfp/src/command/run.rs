@@ -15,8 +15,8 @@ use ttylock::{DeviceName, Holder, Layout, Outcome, Request, Table, follow, out_o
 use wrapcmd::exit::End;
 use wrapcmd::{Beside, Signals, Standby};
 
-use super::actions::{busy_for, came_of, done_or_why, still_open, surprises};
-use super::arguments::Run;
+use super::actions::{busy_for, done_or_failure, still_open, surprises, waited_or_failure};
+use super::arguments::RunArguments;
 use super::exclusive::Exclusion;
 use super::listing::{OUTSIDE, refuse_missing};
 use super::outcome::{Failure, Output, warn};
@@ -33,7 +33,7 @@ const ATTEMPT: Duration = Duration::from_secs(1);
 ///
 /// # Errors
 /// Whatever kept the command from being run.
-pub(super) fn run(asked: &Run, route: &Route, output: &Output) -> Result<u8, Failure> {
+pub(super) fn run(asked: &RunArguments, route: &Route, output: &Output) -> Result<u8, Failure> {
     check_order(asked)?;
     for device in std::iter::once(&asked.device).chain(&asked.also) {
         refuse_missing(device, asked.presence)?;
@@ -46,7 +46,7 @@ pub(super) fn run(asked: &Run, route: &Route, output: &Output) -> Result<u8, Fai
 }
 
 /// `lfp run picocom /dev/ttyUSB0` would lock a port named picocom, and try to execute the real one.
-fn check_order(asked: &Run) -> Result<(), Failure> {
+fn check_order(asked: &RunArguments) -> Result<(), Failure> {
     let Some(program) = asked.command.words.first().map(Path::new) else { return Ok(()) };
     let is_device = program.metadata().is_ok_and(|file| file.file_type().is_char_device());
     if !is_device {
@@ -57,7 +57,7 @@ fn check_order(asked: &Run) -> Result<(), Failure> {
     Err(Failure::usage(text))
 }
 
-fn in_a_child(asked: &Run, route: &Route, output: &Output) -> Result<u8, Failure> {
+fn in_a_child(asked: &RunArguments, route: &Route, output: &Output) -> Result<u8, Failure> {
     let signals = Signals::catch().map_err(|error| Failure::system(words_of(&error)))?;
     let standby =
         Standby::start("lfp", &asked.command.words, output.form(), &signals).map_err(|error| {
@@ -89,7 +89,7 @@ fn in_a_child(asked: &Run, route: &Route, output: &Output) -> Result<u8, Failure
     let exclusion = asked.exclusive.then(|| Exclusion::watch(&requests)).flatten();
     let running = standby.go(&additions);
     let yielding = asked.yield_on.map(|signal| Yielding::new(&requests, signal));
-    let mut beside = Work { yielding, exclusion, broker: &mut broker };
+    let mut beside = WorkBeside { yielding, exclusion, broker: &mut broker };
     running.attend_beside(&signals, &mut beside);
     if let Some(exclusion) = beside.exclusion {
         exclusion.end();
@@ -107,26 +107,26 @@ fn in_a_child(asked: &Run, route: &Route, output: &Output) -> Result<u8, Failure
 }
 
 /// What is done while the command runs.
-struct Work<'a> {
+struct WorkBeside<'a> {
     yielding: Option<Yielding<'a>>,
     exclusion: Option<Exclusion>,
     broker: &'a mut Broker,
 }
 
-impl Beside for Work<'_> {
+impl Beside for WorkBeside<'_> {
     fn bell(&self) -> Option<BorrowedFd<'_>> {
         self.exclusion.as_ref().and_then(Exclusion::bell)
     }
 
     fn work(&mut self) -> Option<Duration> {
-        let exclusion = self.exclusion.as_mut().and_then(Exclusion::look);
-        let yielding = self.yielding.as_mut().map(|yielding| yielding.look(self.broker));
+        let exclusion = self.exclusion.as_mut().and_then(Exclusion::examine_due);
+        let yielding = self.yielding.as_mut().map(|yielding| yielding.check(self.broker));
         exclusion.into_iter().chain(yielding).min()
     }
 }
 
 /// The locks are this process's own, and end with it: nobody is left to release them.
-fn in_this_process(asked: &Run, route: &Route, output: &Output) -> Result<u8, Failure> {
+fn in_this_process(asked: &RunArguments, route: &Route, output: &Output) -> Result<u8, Failure> {
     let additions = shim::additions(asked, route, Pid::this())?;
     let mut broker = Broker::new(route);
     let requests = take_all(&mut broker, asked, Pid::this(), None, output)?;
@@ -142,7 +142,7 @@ fn in_this_process(asked: &Run, route: &Route, output: &Output) -> Result<u8, Fa
 /// other.
 fn take_all(
     broker: &mut Broker,
-    asked: &Run,
+    asked: &RunArguments,
     pid: Pid,
     signals: Option<&Signals>,
     output: &Output,
@@ -165,9 +165,9 @@ fn take_all(
             Some(_) if !is_taken => {
                 let waited = waiting::wait(broker, &request, deadline, signals, Some(output));
                 broker.release_unanswered(&request);
-                came_of(waited, broker, &request)
+                waited_or_failure(waited, broker, &request)
             }
-            _ => done_or_why(outcome, broker, &request, busy_for(&request)),
+            _ => done_or_failure(outcome, broker, &request, busy_for(&request)),
         };
         if let Err(failure) = outcome {
             release_all(broker, &taken);
@@ -195,7 +195,7 @@ fn take_all(
 }
 
 /// Each device once, by the names of their nodes.
-fn in_order(asked: &Run) -> Vec<DeviceName> {
+fn in_order(asked: &RunArguments) -> Vec<DeviceName> {
     let node = |device: &DeviceName| {
         let resolved = follow(Path::new("/dev"), device).ok();
         resolved.map_or_else(|| device.as_str().to_owned(), |resolved| resolved.real().to_owned())

@@ -21,7 +21,7 @@ pub(super) struct Findings {
     /// The waiters in the service's lines.
     pub(super) waiters: Vec<Waiter>,
     /// Whether a service has reported what it sees.
-    pub(super) service: Service,
+    pub(super) service: ServiceState,
     /// Whether a search of ours did not come to its end.
     pub(super) is_cut_short: bool,
     /// What no search of ours sees.
@@ -30,7 +30,7 @@ pub(super) struct Findings {
 
 /// Whether a service was asked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Service {
+pub(super) enum ServiceState {
     #[default]
     NotThere,
     Asked,
@@ -43,7 +43,7 @@ impl Findings {
     ///
     /// # Errors
     /// Only when the service that was named on the command line does not answer.
-    pub(super) fn look(
+    pub(super) fn search(
         &mut self,
         device: Option<&DeviceName>,
         route: &Route,
@@ -80,12 +80,12 @@ impl Findings {
         match broker.ask_service(question) {
             Ok(Some((survey, waiters))) => {
                 self.waiters.extend(waiters);
-                self.service = self.service.max(Service::Asked);
+                self.service = self.service.max(ServiceState::Asked);
                 return Ok(survey.holders);
             }
             Err(trouble) if *route != Route::Usual => return Err(trouble.failure()),
             Err(trouble) if trouble.has(|error| matches!(error, Error::TimedOut)) => {
-                self.service = Service::Silent;
+                self.service = ServiceState::Silent;
             }
             Ok(None) | Err(_) => {}
         }

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use pidlockfile::{Pid, words_of};
 use ttylock::DeviceName;
 
-use super::arguments::{Adopt, Run, ShimOnly};
+use super::arguments::{AdoptArguments, RunArguments, ShimArguments};
 use super::executable::{Executable, Starter, in_path};
 use super::outcome::{Failure, Output, exit, warn};
 use crate::client::LFP_WAIT_MAX_SECS;
@@ -33,15 +33,19 @@ pub(super) type Additions = Vec<(&'static str, String)>;
 ///
 /// # Errors
 /// The library was asked for and is not installed, or cannot be loaded into the command.
-pub(super) fn additions(asked: &Run, route: &Route, pid: Pid) -> Result<Additions, Failure> {
+pub(super) fn additions(
+    asked: &RunArguments,
+    route: &Route,
+    pid: Pid,
+) -> Result<Additions, Failure> {
     let wanted = || wanted(program(asked), Starter::Ourselves);
     let library = if asked.shim {
         Some(wanted()?)
     } else {
         (!asked.no_shim).then(wanted).and_then(Result::ok)
     };
-    let Some(library) = library else { return Ok(without()) };
-    let mut variables = usual(&library, route);
+    let Some(library) = library else { return Ok(variables_without_library()) };
+    let mut variables = variables(&library, route);
     variables.push(("LFP_RUN_PID", pid.to_string()));
     if asked.ports {
         let all = std::iter::once(&asked.device).chain(&asked.also);
@@ -58,7 +62,7 @@ pub(super) fn additions(asked: &Run, route: &Route, pid: Pid) -> Result<Addition
 ///
 /// # Errors
 /// The library is not installed, or cannot be loaded into the command.
-pub(super) fn run(asked: ShimOnly, route: &Route, output: &Output) -> Result<u8, Failure> {
+pub(super) fn run(asked: ShimArguments, route: &Route, output: &Output) -> Result<u8, Failure> {
     let mut words = asked.command.words.into_iter();
     let program = words.next().unwrap_or_default();
     let library = match wanted(&program, Starter::Ourselves) {
@@ -68,7 +72,8 @@ pub(super) fn run(asked: ShimOnly, route: &Route, output: &Output) -> Result<u8,
         }
         wanted => Some(wanted?),
     };
-    let mut variables = library.map_or_else(without, |library| usual(&library, route));
+    let mut variables =
+        library.map_or_else(variables_without_library, |library| variables(&library, route));
     if asked.ports {
         variables.push(ports(asked.also.iter()));
     }
@@ -102,7 +107,7 @@ pub(super) fn wanted(program: &OsStr, starter: Starter) -> Result<String, Failur
 
 /// Says that the command may refuse the device because of the lock that was taken for it: a program
 /// that makes lock files, and goes without the library because that cannot be helped.
-pub(super) fn caution(asked: &Run, output: &Output) {
+pub(super) fn caution(asked: &RunArguments, output: &Output) {
     if asked.shim || asked.no_shim {
         return;
     }
@@ -125,17 +130,17 @@ pub(super) fn caution(asked: &Run, output: &Output) {
     }
 }
 
-fn program(asked: &Run) -> &OsStr {
+fn program(asked: &RunArguments) -> &OsStr {
     asked.command.words.first().map(OsString::as_os_str).unwrap_or_default()
 }
 
-fn usual(library: &str, route: &Route) -> Additions {
-    let others = others(&env::var("LD_PRELOAD").unwrap_or_default());
-    let mut variables = vec![("LD_PRELOAD", before(&others, library))];
+fn variables(library: &str, route: &Route) -> Additions {
+    let others = other_libraries(&env::var("LD_PRELOAD").unwrap_or_default());
+    let mut variables = vec![("LD_PRELOAD", prepended(&others, library))];
     // Options that are no text stay as they are.
     if let Ok(options) = env::var_os("ASAN_OPTIONS").unwrap_or_default().into_string() {
         if !options.split(':').any(|option| option == ANY_ORDER) {
-            variables.push(("ASAN_OPTIONS", before(&options, ANY_ORDER)));
+            variables.push(("ASAN_OPTIONS", prepended(&options, ANY_ORDER)));
         }
     }
     if let Route::Server(address) = route {
@@ -145,9 +150,9 @@ fn usual(library: &str, route: &Route) -> Additions {
 }
 
 /// For a command that is not to have the library, though our caller has it.
-fn without() -> Additions {
+fn variables_without_library() -> Additions {
     let all = env::var("LD_PRELOAD").unwrap_or_default();
-    let others = others(&all);
+    let others = other_libraries(&all);
     if others == all { Vec::new() } else { vec![("LD_PRELOAD", others)] }
 }
 
@@ -160,7 +165,7 @@ fn ports<'a>(also: impl Iterator<Item = &'a DeviceName>) -> (&'static str, Strin
 }
 
 /// What is to be preloaded besides ours. The text as it is, if that is all.
-fn others(all: &str) -> String {
+fn other_libraries(all: &str) -> String {
     let is_ours = |path: &&str| path.rsplit('/').next() == Some(LIBRARY);
     let paths = || all.split([':', ' ']).filter(|path| !path.is_empty());
     if !paths().any(|path| is_ours(&path)) {
@@ -170,7 +175,7 @@ fn others(all: &str) -> String {
 }
 
 /// A list with this word before the others.
-fn before(others: &str, word: &str) -> String {
+fn prepended(others: &str, word: &str) -> String {
     if others.is_empty() { word.to_owned() } else { format!("{word}:{others}") }
 }
 
@@ -199,7 +204,7 @@ const WRAPPER_BYTES: u64 = 4096;
 ///
 /// # Errors
 /// There is no such program, another file is in the way, or the place cannot be written.
-pub(super) fn adopt(asked: &Adopt, output: &Output) -> Result<u8, Failure> {
+pub(super) fn adopt(asked: &AdoptArguments, output: &Output) -> Result<u8, Failure> {
     let wrapper = Path::new(PLACE).join(&asked.program);
     if asked.undo {
         undo(asked, &wrapper)?;
@@ -210,11 +215,11 @@ pub(super) fn adopt(asked: &Adopt, output: &Output) -> Result<u8, Failure> {
     Ok(exit::DONE)
 }
 
-fn make(asked: &Adopt, wrapper: &Path, options: &str) -> Result<(), Failure> {
+fn make(asked: &AdoptArguments, wrapper: &Path, options: &str) -> Result<(), Failure> {
     let program = original(&asked.program)
         .ok_or_else(|| Failure::system(format!("{}: no such program", asked.program)))?;
     let library = wanted(program.as_os_str(), Starter::Anybody)?;
-    let lfp = env::current_exe().map_err(|error| trouble(asked, wrapper, &error))?;
+    let lfp = env::current_exe().map_err(|error| write_failure(asked, wrapper, &error))?;
     let all = [lfp.to_str(), program.to_str(), Some(&library)];
     let [Some(lfp), Some(program), Some(library)] = all else {
         return Err(Failure::system("a path is not in UTF-8"));
@@ -230,14 +235,14 @@ fn make(asked: &Adopt, wrapper: &Path, options: &str) -> Result<(), Failure> {
         name = asked.program,
     );
     check_ours(wrapper)?;
-    write(wrapper, &text).map_err(|error| trouble(asked, wrapper, &error))
+    write(wrapper, &text).map_err(|error| write_failure(asked, wrapper, &error))
 }
 
-fn undo(asked: &Adopt, wrapper: &Path) -> Result<(), Failure> {
+fn undo(asked: &AdoptArguments, wrapper: &Path) -> Result<(), Failure> {
     check_ours(wrapper)?;
     fs::remove_file(wrapper).map_err(|error| {
         if error.kind() != io::ErrorKind::NotFound {
-            return trouble(asked, wrapper, &error);
+            return write_failure(asked, wrapper, &error);
         }
         let (program, wrapper) = (&asked.program, wrapper.display());
         Failure::system(format!("{program} is not adopted: there is no {wrapper}"))
@@ -282,7 +287,7 @@ fn write(wrapper: &Path, text: &str) -> io::Result<()> {
     result
 }
 
-fn trouble(asked: &Adopt, wrapper: &Path, error: &io::Error) -> Failure {
+fn write_failure(asked: &AdoptArguments, wrapper: &Path, error: &io::Error) -> Failure {
     let text = format!("{}: {}", wrapper.display(), words_of(error));
     if error.kind() != io::ErrorKind::PermissionDenied {
         return Failure::system(text);
@@ -304,8 +309,8 @@ mod tests {
 
     #[test]
     fn libraries_to_preload_are_kept() {
-        assert_eq!(before("", "/l.so"), "/l.so");
-        assert_eq!(before("/a.so /b.so", "/l.so"), "/l.so:/a.so /b.so");
+        assert_eq!(prepended("", "/l.so"), "/l.so");
+        assert_eq!(prepended("/a.so /b.so", "/l.so"), "/l.so:/a.so /b.so");
     }
 
     /// A command under two `lfp run` has it once, and one that is not to have it has it not.
@@ -317,6 +322,6 @@ mod tests {
     #[case::twice("/x/liblfp_preload.so:/y/liblfp_preload.so:", "")]
     #[case::called_similar("/x/liblfp_preload.so.1", "/x/liblfp_preload.so.1")]
     fn only_our_library_is_removed_from_ld_preload(#[case] all: &str, #[case] expected: &str) {
-        assert_eq!(others(all), expected);
+        assert_eq!(other_libraries(all), expected);
     }
 }

@@ -7,8 +7,10 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use pidlockfile::{Pid, process, words_of};
 
-use super::actions::{busy, busy_for, came_of, done, done_or_why, not_held, still_open};
-use super::arguments::{AskedFor, Release};
+use super::actions::{
+    busy, busy_for, done, done_or_failure, not_held, still_open, waited_or_failure,
+};
+use super::arguments::{AskArguments, UnlockArguments};
 use super::command_lines;
 use super::outcome::{Failure, Output};
 use super::row::Row;
@@ -25,10 +27,14 @@ const LOOK_AGAIN: Duration = Duration::from_millis(50);
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
 /// Releases the lock of any process.
-pub(super) fn force(asked: &Release, route: &Route, output: &Output) -> Result<u8, Failure> {
-    let device = &asked.asked.device;
+pub(super) fn force(
+    asked: &UnlockArguments,
+    route: &Route,
+    output: &Output,
+) -> Result<u8, Failure> {
+    let device = &asked.target.device;
     let mut broker = Broker::new(route);
-    let Some(holder) = asked.asked.pid.or_else(|| holder(&mut broker, device)) else {
+    let Some(holder) = asked.target.pid.or_else(|| holder(&mut broker, device)) else {
         let request = Request { device: device.clone(), pid: Pid::this() };
         return Err(busy(&mut broker, &request, |rows| Failure::not_held(rows, request.pid)));
     };
@@ -47,7 +53,7 @@ pub(super) fn force(asked: &Release, route: &Route, output: &Output) -> Result<u
         && asked.signal.is_some()
         && has_released(&request, Duration::ZERO);
     if !is_gone {
-        done_or_why(outcome, &mut broker, &request, not_held(&request))?;
+        done_or_failure(outcome, &mut broker, &request, not_held(&request))?;
         remarks.extend(still_open(&request));
     }
     Ok(done(&request, remarks, output))
@@ -59,7 +65,7 @@ fn ask_for_the_right(broker: &mut Broker, device: &DeviceName) -> Result<(), Fai
     let nobodys = Request { device: device.clone(), pid: Pid::this() };
     match broker.force(&nobodys) {
         Ok(Outcome::Busy) => Ok(()),
-        outcome => done_or_why(outcome, broker, &nobodys, busy_for(&nobodys)),
+        outcome => done_or_failure(outcome, broker, &nobodys, busy_for(&nobodys)),
     }
 }
 
@@ -99,7 +105,7 @@ fn has_released(request: &Request, grace: Duration) -> bool {
 
 /// Stands in line for a moment, so that the holder's wrapper sees that somebody waits. If it gets
 /// the port, it gives it back: to ask is not to take.
-pub(super) fn ask(asked: &AskedFor, route: &Route, output: &Output) -> Result<u8, Failure> {
+pub(super) fn ask(asked: &AskArguments, route: &Route, output: &Output) -> Result<u8, Failure> {
     let request = Request { device: asked.device.clone(), pid: Pid::this() };
     let mut broker = Broker::within(route, Layout::native(), asked.timeout.min(PATIENCE));
     let deadline = Instant::now().checked_add(asked.timeout);
@@ -111,7 +117,7 @@ pub(super) fn ask(asked: &AskedFor, route: &Route, output: &Output) -> Result<u8
     match waited {
         Waited::TimedOut(_) => Err(busy(&mut broker, &request, busy_for(&request))),
         waited @ (Waited::Answered(_) | Waited::Interrupted(_)) => {
-            came_of(waited, &mut broker, &request)?;
+            waited_or_failure(waited, &mut broker, &request)?;
             let _ = broker.unlock(&request);
             Ok(done(&request, Vec::new(), output))
         }
@@ -157,8 +163,8 @@ impl<'a> Yielding<'a> {
         Self { requests, signal, is_sent: false, last: Instant::now() }
     }
 
-    /// Looks if it is time, and sends the signal. Returns when to look again.
-    pub(super) fn look(&mut self, broker: &mut Broker) -> Duration {
+    /// Checks if it is time, and sends the signal. Returns when to check again.
+    pub(super) fn check(&mut self, broker: &mut Broker) -> Duration {
         let rest = ASK_AGAIN.saturating_sub(self.last.elapsed());
         if !rest.is_zero() {
             return rest;
