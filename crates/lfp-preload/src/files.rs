@@ -22,15 +22,15 @@ use rustix::io::{Errno, pread, read};
 use rustix::process::{geteuid, getuid};
 use ttylock::{BEGINNING, Content, DeviceName, Dialect, Layout, Outcome, READ_LIMIT};
 
-use crate::locks::{self, State};
+use crate::locks::{self, LockState};
 use crate::mode::settings;
-use crate::path::{self, Lock, PathKind};
+use crate::path::{self, LockName, PathKind};
 use crate::private;
 use crate::service::{NoAnswer, Service, may_answer};
 
 /// A file as a program named it.
 #[derive(Clone, Copy)]
-pub(crate) struct Name<'a> {
+pub(crate) struct NamedPath<'a> {
     /// What a relative path is relative to.
     pub(crate) dir: i32,
     pub(crate) path: &'a CStr,
@@ -53,7 +53,7 @@ pub(crate) enum Look {
 }
 
 /// A device that is there.
-struct Device {
+struct PresentDevice {
     name: DeviceName,
     number: u64,
 }
@@ -69,7 +69,12 @@ pub(crate) fn may_change(errno: Errno) -> bool {
 }
 
 /// open(2) has failed.
-pub(crate) fn open(name: Name<'_>, flags: OFlags, mode: Mode, errno: Errno) -> Instead<OwnedFd> {
+pub(crate) fn open(
+    name: NamedPath<'_>,
+    flags: OFlags,
+    mode: Mode,
+    errno: Errno,
+) -> Instead<OwnedFd> {
     let path = absolute(name)?;
     match place(&path) {
         PathKind::Lock(lock) => {
@@ -131,8 +136,8 @@ fn swallow(flags: OFlags) -> Result<OwnedFd, Errno> {
 
 /// link(2) or rename(2) has failed.
 pub(crate) fn link_or_rename(
-    old: Name<'_>,
-    new: Name<'_>,
+    old: NamedPath<'_>,
+    new: NamedPath<'_>,
     verb: Verb,
     errno: Errno,
 ) -> Instead<i32> {
@@ -162,8 +167,8 @@ pub(crate) enum Verb {
 }
 
 /// Takes a lock for a process. None: the program gets the result of the real call.
-fn take(path: &[u8], lock: &Lock<'_>, pid: Pid, errno: Errno) -> Option<Outcome> {
-    let Device { name, number } = device(lock)?;
+fn take(path: &[u8], lock: &LockName<'_>, pid: Pid, errno: Errno) -> Option<Outcome> {
+    let PresentDevice { name, number } = device(lock)?;
     let (holder, is_for_us) = (holder(path), pid == Pid::this());
     if let Some(run) = holder.filter(|holder| is_run(*holder)) {
         return take_over(&name, number, run, pid);
@@ -178,13 +183,13 @@ fn take(path: &[u8], lock: &Lock<'_>, pid: Pid, errno: Errno) -> Option<Outcome>
         return None;
     }
     let outcome = Service::reach().ok()?.lock(&name, pid).ok();
-    let is_known = || holder == Some(Pid::this()) || locks::is(number, &[State::File]);
+    let is_known = || holder == Some(Pid::this()) || locks::is(number, &[LockState::File]);
     match outcome {
         // The service may have come to it all the same, or may come to it later.
         None if is_for_us && !is_known() => {
-            locks::set_to_be_released(number, &name, State::Closed);
+            locks::set_to_be_released(number, &name, LockState::Closed);
         }
-        Some(Outcome::Done) if is_for_us => locks::set(number, &name, State::File),
+        Some(Outcome::Done) if is_for_us => locks::set(number, &name, LockState::File),
         Some(_) | None => {}
     }
     outcome
@@ -193,12 +198,12 @@ fn take(path: &[u8], lock: &Lock<'_>, pid: Pid, errno: Errno) -> Option<Outcome>
 /// Takes a lock that `lfp run` has taken for this process, or for one that it descends from.
 fn take_over(name: &DeviceName, number: u64, run: Pid, pid: Pid) -> Option<Outcome> {
     if run == pid {
-        locks::set(number, name, State::Adopted);
+        locks::set(number, name, LockState::Adopted);
         return Some(Outcome::Done);
     }
     let passed = Service::reach().ok()?.pass(name, run, pid)?;
     if passed == Outcome::Done {
-        locks::set(number, name, State::Passed);
+        locks::set(number, name, LockState::Passed);
     }
     Some(passed)
 }
@@ -208,7 +213,7 @@ fn is_cleared(number: u64) -> bool {
 }
 
 /// unlink(2) has failed.
-pub(crate) fn remove(name: Name<'_>, errno: Errno) -> Instead<i32> {
+pub(crate) fn remove(name: NamedPath<'_>, errno: Errno) -> Instead<i32> {
     let path = absolute(name)?;
     match place(&path) {
         PathKind::Lock(lock) if is_denied(errno) => release(&path, &lock),
@@ -221,29 +226,29 @@ pub(crate) fn remove(name: Name<'_>, errno: Errno) -> Instead<i32> {
     }
 }
 
-fn release(path: &[u8], lock: &Lock<'_>) -> Instead<i32> {
+fn release(path: &[u8], lock: &LockName<'_>) -> Instead<i32> {
     let holder = holder(path)?;
     let own = Pid::this();
     let device = device(lock);
     let forget =
-        |state| device.as_ref().is_some_and(|it| locks::change(it.number, state, State::None));
+        |state| device.as_ref().is_some_and(|it| locks::change(it.number, state, LockState::None));
     if is_run(holder) {
         if holder != own {
             return Some(Err(Errno::NOENT));
         }
         // `lfp run` keeps it until the command has ended.
-        forget(State::Adopted);
+        forget(LockState::Adopted);
         return Some(Ok(0));
     }
-    let holder = if forget(State::File) { own } else { holder };
-    let was_passed = forget(State::Passed);
+    let holder = if forget(LockState::File) { own } else { holder };
+    let was_passed = forget(LockState::Passed);
     let named = match &device {
         Some(device) => device.name.clone(),
         // Unplugged: the service knows the lock by its name.
         None => DeviceName::parse(lock.device).ok()?,
     };
     let mut service = Service::reach().ok();
-    let unanswered = if service.is_some() { State::InDoubt } else { State::Closed };
+    let unanswered = if service.is_some() { LockState::InDoubt } else { LockState::Closed };
     let back = settings().run.filter(|run| was_passed && is_run(*run));
     if let Some((run, service)) = back.zip(service.as_mut()) {
         if service.pass(&named, holder, run) == Some(Outcome::Done) {
@@ -263,7 +268,7 @@ fn release(path: &[u8], lock: &Lock<'_>) -> Instead<i32> {
 }
 
 /// A call has looked at a file that is there.
-pub(crate) fn look(name: Name<'_>) -> Look {
+pub(crate) fn look(name: NamedPath<'_>) -> Look {
     if !may_be_lock(name.path.to_bytes()) {
         return Look::Stands;
     }
@@ -282,18 +287,18 @@ pub(crate) fn look(name: Name<'_>) -> Look {
     if cleared == Some(Outcome::Done) { Look::Again } else { Look::Stands }
 }
 
-fn is_hidden(holder: Pid, device: Option<&Device>) -> bool {
+fn is_hidden(holder: Pid, device: Option<&PresentDevice>) -> bool {
     let own = Pid::this();
-    let is = |states: &[State]| device.is_some_and(|it| locks::is(it.number, states));
+    let is = |states: &[LockState]| device.is_some_and(|it| locks::is(it.number, states));
     if is_run(holder) {
-        return holder != own || !is(&[State::Adopted]);
+        return holder != own || !is(&[LockState::Adopted]);
     }
-    holder == own && is(&[State::Open, State::Closed, State::InDoubt])
+    holder == own && is(&[LockState::Open, LockState::Closed, LockState::InDoubt])
 }
 
 /// access(2) has failed, for writing. Behind a busy service the directory counts as writable, too: QtSerialPort would put its lock
 /// into another directory, and open the port beside its holder.
-pub(crate) fn access_to_write(name: Name<'_>, errno: Errno) -> Instead<i32> {
+pub(crate) fn access_to_write(name: NamedPath<'_>, errno: Errno) -> Instead<i32> {
     if !is_denied(errno) || place(&absolute(name)?) != PathKind::Directory {
         return None;
     }
@@ -302,7 +307,7 @@ pub(crate) fn access_to_write(name: Name<'_>, errno: Errno) -> Instead<i32> {
 
 /// The directory in which a temporary is that was not found where the program named it, with its
 /// name there.
-pub(crate) fn elsewhere(name: Name<'_>, errno: Errno) -> Option<(OwnedFd, Vec<u8>)> {
+pub(crate) fn elsewhere(name: NamedPath<'_>, errno: Errno) -> Option<(OwnedFd, Vec<u8>)> {
     if !(is_denied(errno) || errno == Errno::NOENT) {
         return None;
     }
@@ -315,7 +320,7 @@ pub(crate) fn elsewhere(name: Name<'_>, errno: Errno) -> Option<(OwnedFd, Vec<u8
 }
 
 /// chmod(2), chown(2) or utime(2) has failed: on a program's own lock it succeeds without effect.
-pub(crate) fn change(name: Name<'_>, errno: Errno) -> Instead<i32> {
+pub(crate) fn change(name: NamedPath<'_>, errno: Errno) -> Instead<i32> {
     let path = absolute(name)?;
     let PathKind::Lock(lock) = place(&path) else { return None };
     let is_own = is_denied(errno) && device(&lock).is_some() && holder(&path) == Some(Pid::this());
@@ -336,7 +341,7 @@ fn place(path: &[u8]) -> PathKind<'_> {
 /// The path from the root. A relative one has one only where it has no directory, in a lock
 /// directory: for programs that have made that their own, or have it open. Allocates only there,
 /// because every call that fails passes here, in signal handlers too.
-fn absolute(name: Name<'_>) -> Option<Cow<'_, [u8]>> {
+fn absolute(name: NamedPath<'_>) -> Option<Cow<'_, [u8]>> {
     const LINK_BYTES: usize = 32;
     let bytes = name.path.to_bytes();
     if bytes.first() == Some(&b'/') {
@@ -369,12 +374,12 @@ pub(crate) fn may_be_lock(path: &[u8]) -> bool {
 }
 
 /// The device of a lock, if it is there.
-fn device(lock: &Lock<'_>) -> Option<Device> {
+fn device(lock: &LockName<'_>) -> Option<PresentDevice> {
     path::devices(lock.device).find_map(|below| {
         let name = DeviceName::parse(&below).ok()?;
         let found = stat(format!("/dev/{}", name.as_str())).ok()?;
         let is_device = FileType::from_raw_mode(found.st_mode) == FileType::CharacterDevice;
-        is_device.then_some(Device { name, number: found.st_rdev })
+        is_device.then_some(PresentDevice { name, number: found.st_rdev })
     })
 }
 

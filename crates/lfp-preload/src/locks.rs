@@ -29,7 +29,7 @@ const ENTRIES: usize = 32;
 /// What is known of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum State {
+pub(crate) enum LockState {
     /// Nothing: the entry is free.
     None,
     /// A thread reads or writes the entry. No other thread waits for it: a signal handler may have interrupted it.
@@ -48,10 +48,11 @@ pub(crate) enum State {
     InDoubt,
 }
 
-const LOCKED: [State; 4] = [State::Open, State::File, State::Adopted, State::Passed];
-const TO_BE_RELEASED: [State; 2] = [State::Closed, State::InDoubt];
+const LOCKED: [LockState; 4] =
+    [LockState::Open, LockState::File, LockState::Adopted, LockState::Passed];
+const TO_BE_RELEASED: [LockState; 2] = [LockState::Closed, LockState::InDoubt];
 
-static TABLE: Table = Table::new();
+static TABLE: LockTable = LockTable::new();
 
 /// Whether there was ever a lock, in this process or in one that it descends from.
 static ANY: AtomicBool = AtomicBool::new(false);
@@ -83,7 +84,7 @@ pub(crate) fn none() -> bool {
 }
 
 /// Whether the device is in one of these states.
-pub(crate) fn is(number: u64, states: &[State]) -> bool {
+pub(crate) fn is(number: u64, states: &[LockState]) -> bool {
     !none() && TABLE.find(key(number), states).is_some()
 }
 
@@ -93,10 +94,10 @@ pub(crate) fn is_to_be_released(number: u64) -> bool {
 }
 
 /// Notes a state, whatever was known before.
-pub(crate) fn set(number: u64, name: &DeviceName, state: State) {
+pub(crate) fn set(number: u64, name: &DeviceName, state: LockState) {
     ANY.store(true, Ordering::Release);
     TABLE.put(key(number), name, state, parent());
-    if state == State::Open {
+    if state == LockState::Open {
         NOTED.fetch_add(1, Ordering::AcqRel);
     }
 }
@@ -108,7 +109,7 @@ pub(crate) fn noted() -> u64 {
 
 /// Notes that a device is to be released, unless it is locked: another thread may have got it meanwhile, and releases it
 /// by closing it.
-pub(crate) fn set_to_be_released(number: u64, name: &DeviceName, state: State) {
+pub(crate) fn set_to_be_released(number: u64, name: &DeviceName, state: LockState) {
     ANY.store(true, Ordering::Release);
     TABLE.put_unless_locked(key(number), name, state, parent());
 }
@@ -116,7 +117,7 @@ pub(crate) fn set_to_be_released(number: u64, name: &DeviceName, state: State) {
 /// Begins an opening of a port that is locked because it is open: no thread releases it before `end_opening`. Whether it
 /// is locked for that.
 pub(crate) fn begin_opening(number: u64) -> bool {
-    !none() && TABLE.find(key(number), &[State::Open]).is_some_and(LockEntry::begin_opening)
+    !none() && TABLE.find(key(number), &[LockState::Open]).is_some_and(LockEntry::begin_opening)
 }
 
 /// The open(2) has returned. A descriptor counts from now on.
@@ -127,12 +128,12 @@ pub(crate) fn end_opening(number: u64) {
 /// A port that is locked because it is open, while no opening is under way. Whether it has a descriptor is to be found
 /// out after this look, and before `close`.
 pub(crate) fn idle(number: u64) -> Option<Idle> {
-    TABLE.find(key(number), &[State::Open])?.idle()
+    TABLE.find(key(number), &[LockState::Open])?.idle()
 }
 
 /// It has no descriptor: it is to be released. Not if it was opened since that look.
 pub(crate) fn close(number: u64, idle: Idle) -> bool {
-    TABLE.find(key(number), &[State::Open]).is_some_and(|entry| entry.close(idle))
+    TABLE.find(key(number), &[LockState::Open]).is_some_and(|entry| entry.close(idle))
 }
 
 /// A thread asks for a lock, until it has noted the answer.
@@ -158,14 +159,15 @@ fn is_asking(word: u64) -> bool {
 }
 
 /// Changes one state into another. Whether the device was in the first one.
-pub(crate) fn change(number: u64, from: State, to: State) -> bool {
+pub(crate) fn change(number: u64, from: LockState, to: LockState) -> bool {
     TABLE.change(key(number), from, to)
 }
 
 /// The lock of a port that is open or was closed becomes the lock of a lock file: close(2) does not release it. Returns
 /// whether there surely is such a lock.
 pub(crate) fn leave_to_file(number: u64) -> bool {
-    change(number, State::Open, State::None) || change(number, State::Closed, State::None)
+    change(number, LockState::Open, LockState::None)
+        || change(number, LockState::Closed, LockState::None)
 }
 
 /// Releases what is to be released, if the service may answer.
@@ -233,7 +235,7 @@ impl Drop for Turn {
     }
 }
 
-struct Table {
+struct LockTable {
     entries: [LockEntry; ENTRIES],
 }
 
@@ -248,7 +250,7 @@ const ONE_OPENING: u64 = 1 << 8;
 const OPENINGS: u64 = 0xffff << 8;
 const ONE_MORE: u64 = 1 << 24;
 
-fn with_state(word: u64, state: State) -> u64 {
+fn with_state(word: u64, state: LockState) -> u64 {
     word & !STATE | state as u64
 }
 
@@ -257,7 +259,7 @@ fn with_opening(word: u64) -> u64 {
 }
 
 struct LockEntry {
-    /// State and openings.
+    /// LockState and openings.
     word: AtomicU64,
     /// Process and device.
     key: AtomicU64,
@@ -265,7 +267,7 @@ struct LockEntry {
     name: [AtomicU8; NAME_BYTES],
 }
 
-impl Table {
+impl LockTable {
     const fn new() -> Self {
         Self { entries: [const { LockEntry::new() }; ENTRIES] }
     }
@@ -274,21 +276,21 @@ impl Table {
         self.entries.iter().filter(move |entry| entry.process() == process)
     }
 
-    fn find(&self, key: u64, states: &[State]) -> Option<&LockEntry> {
+    fn find(&self, key: u64, states: &[LockState]) -> Option<&LockEntry> {
         self.entries.iter().find(|entry| entry.is_one_of(states) && entry.key() == key)
     }
 
-    fn change(&self, key: u64, from: State, to: State) -> bool {
+    fn change(&self, key: u64, from: LockState, to: LockState) -> bool {
         self.find(key, &[from]).is_some_and(|entry| entry.change(from, to))
     }
 
     /// Where there is no free entry, that of another process is used, but not that of the parent: it may share this
     /// memory.
-    fn put(&self, key: u64, name: &DeviceName, state: State, parent: u32) {
+    fn put(&self, key: u64, name: &DeviceName, state: LockState, parent: u32) {
         let claim = |entry: &&LockEntry| entry.claim(&LOCKED) || entry.claim(&TO_BE_RELEASED);
         let mut known = self.entries.iter().filter(|entry| entry.key() == key);
         let known = known.find(claim);
-        let free = || self.entries.iter().find(|entry| entry.claim(&[State::None]));
+        let free = || self.entries.iter().find(|entry| entry.claim(&[LockState::None]));
         let kept = [process_in(key), parent];
         let is_anothers = |entry: &&LockEntry| !kept.contains(&entry.process());
         let of_others = || self.entries.iter().filter(is_anothers).find(claim);
@@ -297,7 +299,7 @@ impl Table {
             // A port is noted as open by the thread that is about to open it.
             entry.update(|word| {
                 let word = with_state(word, state);
-                Some(if state == State::Open { with_opening(word) } else { word })
+                Some(if state == LockState::Open { with_opening(word) } else { word })
             });
         }
     }
@@ -309,7 +311,7 @@ impl Table {
         });
     }
 
-    fn put_unless_locked(&self, key: u64, name: &DeviceName, state: State, parent: u32) {
+    fn put_unless_locked(&self, key: u64, name: &DeviceName, state: LockState, parent: u32) {
         if self.find(key, &LOCKED).is_none() {
             self.put(key, name, state, parent);
         }
@@ -329,7 +331,7 @@ impl Table {
                 Some(Outcome::Busy) => is_done = false,
                 // What is not its own, or no device any more, need not be released.
                 Some(Outcome::Done | Outcome::Denied) => {
-                    _ = entry.change(State::InDoubt, State::None)
+                    _ = entry.change(LockState::InDoubt, LockState::None)
                 }
             }
         }
@@ -340,14 +342,14 @@ impl Table {
 impl LockEntry {
     const fn new() -> Self {
         Self {
-            word: AtomicU64::new(State::None as u64),
+            word: AtomicU64::new(LockState::None as u64),
             key: AtomicU64::new(0),
             length: AtomicUsize::new(0),
             name: [const { AtomicU8::new(0) }; NAME_BYTES],
         }
     }
 
-    fn is_one_of(&self, states: &[State]) -> bool {
+    fn is_one_of(&self, states: &[LockState]) -> bool {
         let now = self.word.load(Ordering::Acquire) & STATE;
         states.iter().any(|state| *state as u64 == now)
     }
@@ -361,11 +363,11 @@ impl LockEntry {
     }
 
     /// Whether this thread has the entry now, which was in one of these states.
-    fn claim(&self, states: &[State]) -> bool {
-        states.iter().any(|state| self.change(*state, State::InUse))
+    fn claim(&self, states: &[LockState]) -> bool {
+        states.iter().any(|state| self.change(*state, LockState::InUse))
     }
 
-    fn change(&self, from: State, to: State) -> bool {
+    fn change(&self, from: LockState, to: LockState) -> bool {
         self.update(|word| (word & STATE == from as u64).then(|| with_state(word, to)))
     }
 
@@ -375,16 +377,16 @@ impl LockEntry {
     }
 
     fn begin_opening(&self) -> bool {
-        self.update(|word| (word & STATE == State::Open as u64).then(|| with_opening(word)))
+        self.update(|word| (word & STATE == LockState::Open as u64).then(|| with_opening(word)))
     }
 
     fn idle(&self) -> Option<Idle> {
         let word = self.word.load(Ordering::Acquire);
-        (word & (STATE | OPENINGS) == State::Open as u64).then_some(Idle(word))
+        (word & (STATE | OPENINGS) == LockState::Open as u64).then_some(Idle(word))
     }
 
     fn close(&self, Idle(word): Idle) -> bool {
-        let closed = with_state(word, State::Closed);
+        let closed = with_state(word, LockState::Closed);
         self.word.compare_exchange(word, closed, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
@@ -411,7 +413,7 @@ impl LockEntry {
             *to = from.load(Ordering::Relaxed);
         }
         let length = self.length.load(Ordering::Relaxed);
-        self.change(State::InUse, State::InDoubt);
+        self.change(LockState::InUse, LockState::InDoubt);
         DeviceName::parse(bytes.get(..length)?).ok()
     }
 }
@@ -459,16 +461,16 @@ mod tests {
         DeviceName::parse(text.as_bytes()).unwrap()
     }
 
-    fn put(table: &Table, process: u32, device: u64, state: State) {
+    fn put(table: &LockTable, process: u32, device: u64, state: LockState) {
         table.put(key_of(process, device), &name("ttyS0"), state, PARENT);
     }
 
-    fn has(table: &Table, process: u32, device: u64, state: State) -> bool {
+    fn has(table: &LockTable, process: u32, device: u64, state: LockState) -> bool {
         table.find(key_of(process, device), &[state]).is_some()
     }
 
     /// Releases what is to be released, and returns what was asked for.
-    fn release(table: &Table, process: u32, answer: Option<Outcome>) -> Vec<DeviceName> {
+    fn release(table: &LockTable, process: u32, answer: Option<Outcome>) -> Vec<DeviceName> {
         let mut asked = Vec::new();
         table.release(process, |name| {
             asked.push(name.clone());
@@ -480,40 +482,40 @@ mod tests {
     /// The child of vfork(2) writes where its parent reads.
     #[test]
     fn a_child_has_nothing_of_its_parent_and_takes_nothing_from_it() {
-        let table = Table::new();
-        put(&table, 100, 5, State::Open);
-        assert!(!has(&table, 101, 5, State::Open));
-        assert!(!table.change(key_of(101, 5), State::Open, State::None));
+        let table = LockTable::new();
+        put(&table, 100, 5, LockState::Open);
+        assert!(!has(&table, 101, 5, LockState::Open));
+        assert!(!table.change(key_of(101, 5), LockState::Open, LockState::None));
         for device in 6..100 {
-            table.put(key_of(101, device), &name("ttyS1"), State::Open, 100);
+            table.put(key_of(101, device), &name("ttyS1"), LockState::Open, 100);
         }
-        assert!(has(&table, 100, 5, State::Open) && has(&table, 101, 6, State::Open));
+        assert!(has(&table, 100, 5, LockState::Open) && has(&table, 101, 6, LockState::Open));
     }
 
     #[test]
     fn a_full_table_drops_entries_of_other_processes() {
-        let table = Table::new();
-        (1..100).for_each(|device| put(&table, 7, device, State::Open));
-        let noted = (1..100).filter(|device| has(&table, 7, *device, State::Open)).count();
+        let table = LockTable::new();
+        (1..100).for_each(|device| put(&table, 7, device, LockState::Open));
+        let noted = (1..100).filter(|device| has(&table, 7, *device, LockState::Open)).count();
         assert_eq!(noted, ENTRIES);
-        put(&table, 8, 5, State::Open);
-        assert!(has(&table, 8, 5, State::Open));
+        put(&table, 8, 5, LockState::Open);
+        assert!(has(&table, 8, 5, LockState::Open));
     }
 
     #[test]
     fn a_pending_release_is_no_lock_and_is_sent_once() {
-        let table = Table::new();
+        let table = LockTable::new();
         let port = key_of(100, libc::makedev(188, 300));
-        table.put(port, &name("ttyUSB3"), State::Open, PARENT);
+        table.put(port, &name("ttyUSB3"), LockState::Open, PARENT);
         let longest = name(&"x".repeat(NAME_BYTES));
-        table.put(port, &longest, State::Open, PARENT);
-        let close = || table.change(port, State::Open, State::Closed);
+        table.put(port, &longest, LockState::Open, PARENT);
+        let close = || table.change(port, LockState::Open, LockState::Closed);
         assert!(close() && !close());
         assert_eq!(release(&table, 101, Some(Outcome::Done)), []);
         assert_eq!(release(&table, 100, Some(Outcome::Done)), [longest], "by its last name");
         assert_eq!(release(&table, 100, Some(Outcome::Done)), []);
-        table.put(port, &name("ttyUSB300"), State::Closed, PARENT);
-        table.put(port, &name("ttyUSB300"), State::Open, PARENT);
+        table.put(port, &name("ttyUSB300"), LockState::Closed, PARENT);
+        table.put(port, &name("ttyUSB300"), LockState::Open, PARENT);
         assert_eq!(release(&table, 100, Some(Outcome::Done)), [], "it is locked again");
     }
 
@@ -523,12 +525,12 @@ mod tests {
     fn a_release_sent_in_vain_is_repeated_and_the_lock_does_not_count(
         #[case] answer: Option<Outcome>,
     ) {
-        let table = Table::new();
-        put(&table, 100, 5, State::Closed);
+        let table = LockTable::new();
+        put(&table, 100, 5, LockState::Closed);
         assert_eq!(release(&table, 100, answer), [name("ttyS0")]);
-        assert!(has(&table, 100, 5, State::InDoubt));
+        assert!(has(&table, 100, 5, LockState::InDoubt));
         assert_eq!(release(&table, 100, Some(Outcome::Done)), [name("ttyS0")]);
-        assert!(!has(&table, 100, 5, State::InDoubt));
+        assert!(!has(&table, 100, 5, LockState::InDoubt));
     }
 
     /// Whatever has happened between the look and the close, a descriptor may be there that was not seen.
@@ -538,10 +540,10 @@ mod tests {
     #[case::an_opening_has_ended(&["begin", "end"], false)]
     #[case::locked_once_more(&["put"], false)]
     fn a_port_is_closed_only_as_it_was_seen(#[case] meanwhile: &[&str], #[case] closed: bool) {
-        let table = Table::new();
+        let table = LockTable::new();
         let port = key_of(100, 5);
-        put(&table, 100, 5, State::Open);
-        let entry = table.find(port, &[State::Open]).unwrap();
+        put(&table, 100, 5, LockState::Open);
+        let entry = table.find(port, &[LockState::Open]).unwrap();
         assert!(entry.idle().is_none(), "the first opening is under way");
         table.end_opening(port);
         let idle = entry.idle().unwrap();
@@ -549,22 +551,22 @@ mod tests {
             match *word {
                 "begin" => assert!(entry.begin_opening()),
                 "end" => table.end_opening(port),
-                _ => put(&table, 100, 5, State::Open),
+                _ => put(&table, 100, 5, LockState::Open),
             }
         }
         assert_eq!(entry.close(idle), closed);
-        assert_eq!(has(&table, 100, 5, State::Closed), closed);
+        assert_eq!(has(&table, 100, 5, LockState::Closed), closed);
     }
 
     /// The entry is used for another device, while an opening of the first one has never returned.
     #[test]
     fn openings_of_one_device_do_not_count_for_another() {
-        let table = Table::new();
-        put(&table, 100, 5, State::Open);
-        table.change(key_of(100, 5), State::Open, State::None);
-        put(&table, 100, 6, State::Open);
+        let table = LockTable::new();
+        put(&table, 100, 5, LockState::Open);
+        table.change(key_of(100, 5), LockState::Open, LockState::None);
+        put(&table, 100, 6, LockState::Open);
         table.end_opening(key_of(100, 5));
-        let entry = table.find(key_of(100, 6), &[State::Open]).unwrap();
+        let entry = table.find(key_of(100, 6), &[LockState::Open]).unwrap();
         assert!(entry.idle().is_none());
         table.end_opening(key_of(100, 6));
         assert!(entry.idle().is_some());
@@ -573,22 +575,22 @@ mod tests {
     /// A request that came to nothing in one thread, while another has got the device.
     #[test]
     fn a_held_lock_has_no_pending_release() {
-        let table = Table::new();
-        put(&table, 100, 5, State::Open);
-        table.put_unless_locked(key_of(100, 5), &name("ttyS0"), State::Closed, PARENT);
-        assert!(has(&table, 100, 5, State::Open));
-        table.change(key_of(100, 5), State::Open, State::Closed);
+        let table = LockTable::new();
+        put(&table, 100, 5, LockState::Open);
+        table.put_unless_locked(key_of(100, 5), &name("ttyS0"), LockState::Closed, PARENT);
+        assert!(has(&table, 100, 5, LockState::Open));
+        table.change(key_of(100, 5), LockState::Open, LockState::Closed);
         table.release(100, |_| {
-            put(&table, 100, 5, State::Open);
+            put(&table, 100, 5, LockState::Open);
             Some(Outcome::Done)
         });
-        assert!(has(&table, 100, 5, State::Open), "locked again during the release");
+        assert!(has(&table, 100, 5, LockState::Open), "locked again during the release");
     }
 
     #[test]
     fn a_service_that_does_not_answer_is_asked_no_more() {
-        let table = Table::new();
-        (1..=3).for_each(|device| put(&table, 100, device, State::Closed));
+        let table = LockTable::new();
+        (1..=3).for_each(|device| put(&table, 100, device, LockState::Closed));
         assert_eq!(release(&table, 100, None).len(), 1);
         assert_eq!(release(&table, 100, Some(Outcome::Busy)).len(), 3);
     }

@@ -29,14 +29,14 @@ pub enum PathKind<'a> {
     /// A lock directory itself.
     Directory,
     /// The lock file of a device; the name is the device's, as lock names have it.
-    Lock(Lock<'a>),
+    Lock(LockName<'a>),
     /// Another file directly in a lock directory: what a program makes on the way to a lock.
     Temporary(&'a [u8]),
 }
 
 /// The name of a lock file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lock<'a> {
+pub struct LockName<'a> {
     /// The file's name.
     pub file: &'a [u8],
     /// The device's, as lock names have it: `ttyS0`, `pts_3`, `pts:3`.
@@ -78,7 +78,7 @@ fn named(name: &[u8]) -> PathKind<'_> {
     }
     match name.strip_prefix(BEGINNING.as_bytes()) {
         Some(device) if !device.is_empty() && !is_temporary(name) => {
-            PathKind::Lock(Lock { file: name, device })
+            PathKind::Lock(LockName { file: name, device })
         }
         _ => PathKind::Temporary(name),
     }

@@ -19,7 +19,7 @@ use rustix::process::{Resource, getrlimit};
 use rustix::stdio::stderr;
 use ttylock::{DeviceName, Numbers, Outcome, has_serial_driver};
 
-use crate::locks::{self, State};
+use crate::locks::{self, LockState};
 use crate::mode::{Ports, settings};
 use crate::service::{NoAnswer, Service, rest};
 use crate::{files, path, real};
@@ -117,7 +117,7 @@ fn lock(name: &DeviceName, number: u64, asks: &mut Asks) -> Option<Opening> {
     locks::begin_asking();
     let answer = ask(name, number, is_in_file).map(|(service, outcome)| {
         if outcome == Outcome::Done {
-            locks::set(number, name, State::Open);
+            locks::set(number, name, LockState::Open);
         }
         (service, outcome)
     });
@@ -145,7 +145,7 @@ fn ask(name: &DeviceName, number: u64, is_in_file: bool) -> Result<(Service, Out
     let answer = service.lock(name, Pid::this()).inspect_err(|_| {
         if !is_in_file {
             // The service may have come to it all the same, or may come to it later.
-            locks::set_to_be_released(number, name, State::Closed);
+            locks::set_to_be_released(number, name, LockState::Closed);
         }
     });
     answer.map(|outcome| (service, outcome))
@@ -187,14 +187,14 @@ fn busy(mut service: Service, name: &DeviceName, number: u64, asks: &mut Asks) -
     locks::begin_asking();
     let answer = service.wait(name, Pid::this(), time);
     if answer == Ok(Outcome::Done) {
-        locks::set(number, name, State::Open);
+        locks::set(number, name, LockState::Open);
     }
     locks::end_asking();
     Some(match answer {
         Ok(Outcome::Done) => Opening::Locked(number),
         Ok(Outcome::Busy | Outcome::Denied) => Opening::Refused(HELD),
         Err(errno) => {
-            locks::set_to_be_released(number, name, State::Closed);
+            locks::set_to_be_released(number, name, LockState::Closed);
             Opening::Refused(errno)
         }
     })
@@ -296,7 +296,7 @@ pub(crate) fn locked_among(closed: &RangeInclusive<RawFd>) -> Vec<u64> {
         false => devices(),
     };
     let leaving = devices.into_iter().filter(|(fd, _)| closed.contains(fd)).map(|it| it.1);
-    leaving.filter(|number| locks::is(*number, &[State::Open])).collect()
+    leaving.filter(|number| locks::is(*number, &[LockState::Open])).collect()
 }
 
 /// They are closed: the ports of which no descriptor is left, and which nobody is about to open, are released.

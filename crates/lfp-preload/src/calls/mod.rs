@@ -15,7 +15,7 @@ use std::ffi::{CStr, c_char, c_int};
 
 use rustix::io::Errno;
 
-use crate::files::{Instead, Look, Name, look, may_be_lock, may_change};
+use crate::files::{Instead, Look, NamedPath, look, may_be_lock, may_change};
 use crate::mode::settings;
 use crate::real;
 
@@ -47,12 +47,12 @@ extern "C" fn start() {
 ///
 /// # Safety
 /// Null, or a C string that lives as long as the call.
-unsafe fn name<'a>(dir: c_int, path: *const c_char) -> Option<Name<'a>> {
+unsafe fn name<'a>(dir: c_int, path: *const c_char) -> Option<NamedPath<'a>> {
     if path.is_null() {
         return None;
     }
     // SAFETY: not null, and the caller's promise.
-    Some(Name { dir, path: unsafe { CStr::from_ptr(path) } })
+    Some(NamedPath { dir, path: unsafe { CStr::from_ptr(path) } })
 }
 
 /// A path of a call that has failed, if the error is one that may be ours to change. It is also one
@@ -61,7 +61,7 @@ unsafe fn name<'a>(dir: c_int, path: *const c_char) -> Option<Name<'a>> {
 ///
 /// # Safety
 /// As [`name`].
-unsafe fn failed<'a>(dir: c_int, path: *const c_char, errno: Errno) -> Option<Name<'a>> {
+unsafe fn failed<'a>(dir: c_int, path: *const c_char, errno: Errno) -> Option<NamedPath<'a>> {
     if !may_change(errno) {
         return None;
     }
@@ -73,15 +73,15 @@ unsafe fn failed<'a>(dir: c_int, path: *const c_char, errno: Errno) -> Option<Na
 ///
 /// # Safety
 /// As [`name`].
-unsafe fn settled<'a>(
+unsafe fn end_failed<'a>(
     dir: c_int,
     path: *const c_char,
-    instead: impl FnOnce(Name<'a>, Errno) -> Instead<c_int>,
+    instead: impl FnOnce(NamedPath<'a>, Errno) -> Instead<c_int>,
 ) -> c_int {
     let errno = failure();
     // SAFETY: the caller's promise.
     let name = unsafe { failed(dir, path, errno) };
-    settle(name.and_then(|name| instead(name, errno)), errno)
+    end_with(name.and_then(|name| instead(name, errno)), errno)
 }
 
 /// The errno that the real call has left.
@@ -90,7 +90,7 @@ fn failure() -> Errno {
 }
 
 /// Ends a call that has failed: with what it shall say instead, or else as it was.
-fn settle(instead: Instead<c_int>, errno: Errno) -> c_int {
+fn end_with(instead: Instead<c_int>, errno: Errno) -> c_int {
     let (result, errno) = match instead {
         Some(Ok(result)) => (result, errno),
         Some(Err(errno)) => (-1, errno),

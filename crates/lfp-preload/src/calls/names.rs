@@ -10,7 +10,7 @@ use libc::{
 };
 use rustix::io::Errno;
 
-use super::{calls, failed, failure, looked, settle, settled};
+use super::{calls, end_failed, end_with, failed, failure, looked};
 use crate::files::{self, Verb, may_change};
 use crate::real::{self, HERE};
 
@@ -74,12 +74,12 @@ unsafe fn named(
     // SAFETY: it judges the pointer now.
     let is_bad = may_change(errno) && unsafe { real::faccessat(HERE, new.1, F_OK, 0) } != 0;
     if is_bad && failure() == Errno::FAULT {
-        return settle(None, errno);
+        return end_with(None, errno);
     }
     // SAFETY: the caller's promise.
     let (old, new) = unsafe { (failed(old.0, old.1, errno), failed(new.0, new.1, errno)) };
     let instead = old.zip(new).and_then(|(old, new)| files::link_or_rename(old, new, verb, errno));
-    settle(instead, errno)
+    end_with(instead, errno)
 }
 
 /// # Safety
@@ -89,7 +89,7 @@ unsafe fn removed(dir: c_int, path: *const c_char, result: c_int) -> c_int {
         return result;
     }
     // SAFETY: the caller's promise.
-    unsafe { settled(dir, path, files::remove) }
+    unsafe { end_failed(dir, path, files::remove) }
 }
 
 calls! {
@@ -160,7 +160,7 @@ unsafe fn answered(
         Some(if result == 0 { Ok(0) } else { Err(failure()) })
     };
     // SAFETY: the caller's promise.
-    unsafe { settled(dir, path, instead) }
+    unsafe { end_failed(dir, path, instead) }
 }
 
 /// # Safety
@@ -178,7 +178,7 @@ unsafe fn allowed(dir: c_int, path: *const c_char, mode: c_int, flags: c_int) ->
         to_write.or_else(|| files::elsewhere(name, errno).map(|_| Ok(0)))
     };
     // SAFETY: the caller's promise.
-    unsafe { settled(dir, path, instead) }
+    unsafe { end_failed(dir, path, instead) }
 }
 
 calls! {
@@ -240,5 +240,5 @@ unsafe fn changed(
         files::change(name, errno).or_else(temporary)
     };
     // SAFETY: the caller's promise.
-    unsafe { settled(dir, path, instead) }
+    unsafe { end_failed(dir, path, instead) }
 }

@@ -19,7 +19,7 @@ use libc::{
 };
 use rustix::fs::{Mode, OFlags};
 
-use super::{calls, failed, failure, looked, settle, settled};
+use super::{calls, end_failed, end_with, failed, failure, looked};
 use crate::mode::{Ports, settings};
 use crate::ports::{self, Opening};
 use crate::real::{self, HERE};
@@ -91,7 +91,7 @@ unsafe fn opened(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) ->
         Some(opened.map(IntoRawFd::into_raw_fd))
     };
     // SAFETY: the caller's promise.
-    unsafe { settled(dir, path, instead) }
+    unsafe { end_failed(dir, path, instead) }
 }
 
 /// Makes a call that opens; in ports mode, takes the lock of the port first. `descriptor` gives the descriptor of the
@@ -111,7 +111,7 @@ pub(super) unsafe fn locked<R>(
         Opening::Plain => return Some(call()),
         Opening::Locked(port) => port,
         Opening::Refused(errno) => {
-            settle(Some(Err(errno)), errno);
+            end_with(Some(Err(errno)), errno);
             return None;
         }
     };
@@ -165,7 +165,7 @@ unsafe fn made(template: *mut c_char, flags: c_int) -> c_int {
     // SAFETY: so many bytes may be written, by the contract of mkstemp(3), and nobody else does.
     let path = unsafe { std::slice::from_raw_parts_mut(template.cast::<u8>(), length) };
     let instead = files::make(path, open_flags(flags), errno);
-    settle(instead.map(|it| it.map(IntoRawFd::into_raw_fd)), errno)
+    end_with(instead.map(|it| it.map(IntoRawFd::into_raw_fd)), errno)
 }
 
 calls! {
@@ -212,7 +212,7 @@ unsafe fn streamed(path: *const c_char, mode: *const c_char) -> *mut FILE {
     let opened = match instead {
         Some(Ok(fd)) => fd,
         other => {
-            settle(other.map(|it| it.map(|fd| fd.as_raw_fd())), errno);
+            end_with(other.map(|it| it.map(|fd| fd.as_raw_fd())), errno);
             return null_mut();
         }
     };
@@ -249,7 +249,7 @@ unsafe fn reopened(path: *const c_char, mode: *const c_char, stream: *mut FILE) 
         // As where the file cannot be opened: the stream is closed all the same.
         // SAFETY: the caller's promise; it is not used again.
         unsafe { real::fclose(stream) };
-        settle(None, errno)
+        end_with(None, errno)
     });
     result
 }
