@@ -18,7 +18,7 @@ pub(crate) mod listener;
 mod notify;
 #[cfg(target_os = "linux")]
 mod opened;
-#[cfg_attr(not(target_os = "linux"), path = "ports/elsewhere.rs")]
+#[cfg(target_os = "linux")]
 mod ports;
 mod queue;
 mod service;
@@ -51,4 +51,28 @@ pub(crate) struct Settings {
     /// Ports that stay open to all, by any of their names, while others are made exclusive; `None`: none is made
     /// exclusive.
     pub exclusive_except: Option<Vec<DeviceName>>,
+}
+
+/// The threads of `--exclusive` and `--watch-opens` on systems that do not show which process has a port open: there are
+/// none.
+#[cfg(not(target_os = "linux"))]
+mod ports {
+    use pidlockfile::Pid;
+    use pidlockfile::process::ProcessIdentity;
+    use ttylock::{Holder, Request, ResolvedDevice, Table};
+
+    #[derive(Debug, Default)]
+    pub(super) struct PortThreads;
+
+    impl PortThreads {
+        pub(super) fn locked(&self, _: &ResolvedDevice, _: impl FnOnce() -> ProcessIdentity) {}
+
+        pub(super) fn before_release(&self, _: &Request, _: &mut Table) {}
+
+        pub(super) fn released(&self, _: &str, _: Pid) {}
+
+        pub(super) fn process_gone(&self, _: Pid, _: &mut Table) {}
+
+        pub(super) fn add_openers(&self, _: &mut Vec<Holder>, _: Option<&str>) {}
+    }
 }
