@@ -17,11 +17,12 @@ use nix::errno::Errno;
 use nix::sys::socket::{self, AddressFamily, SockaddrLike, SockaddrStorage};
 use pidlockfile::Pid;
 use pidlockfile::process::lives;
+use ttylock::subordinate::OVERFLOW_UID;
 use ttylock::{Access, ResolvedDevice};
 
 use crate::sys::{self, PeerFacts, PidNumbers, SocketEnds, Subject};
 
-pub(crate) use crate::sys::{Asker, Ids, Inquiry, Status};
+pub(crate) use crate::sys::{Asker, Ids, Inquiry, ProcessStatus};
 
 /// Somebody on this host.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -238,10 +239,6 @@ impl Peer {
     }
 }
 
-/// The user whom the kernel shows for all those that have no number in our user namespace; also
-/// the user `nobody`. Source: `DEFAULT_OVERFLOWUID` in the kernel's `include/linux/highuid.h`.
-pub(crate) const OVERFLOW_UID: u32 = 65_534;
-
 impl fmt::Display for Peer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.uid {
@@ -324,7 +321,7 @@ const MASK: u16 = 0x10;
 /// [`Refusal::DeviceClosed`], and [`Refusal::RightsUnknown`] of a process that lives.
 pub(crate) fn may_open(
     pid: Pid,
-    process: Option<&Status>,
+    process: Option<&ProcessStatus>,
     asker: Asker,
     path: &Path,
     device: &ResolvedDevice,
@@ -333,7 +330,7 @@ pub(crate) fn may_open(
     if process.is_none() && lives(pid) {
         return Err(Refusal::RightsUnknown);
     }
-    let Some(credentials) = process.and_then(Status::credentials) else { return Ok(()) };
+    let Some(credentials) = process.and_then(ProcessStatus::credentials) else { return Ok(()) };
     let subject = credentials.subject_for(asker);
     let acl = || Some(entries(&sys::acl(path, &device.node?)?));
     let may = subject.user == 0 || permits(access, &subject, acl);

@@ -10,7 +10,7 @@ use pidlockfile::{Pid, process};
 use ttylock::{Answer, Applicant, Checked, Event, Request, ResolvedDevice, Stop, Table, Weight};
 
 use super::admission::User;
-use crate::peer::{self, Asker, Ids, LockRight, Peer, Purpose, Refusal, Rule, Status};
+use crate::peer::{self, Asker, Ids, LockRight, Peer, ProcessStatus, Purpose, Refusal, Rule};
 
 /// What an administrator has decided.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,10 +60,10 @@ fn refused(Request { device, pid }: &Request, why: Refusal) -> Answer {
 }
 
 /// The users of a process. Where its status is hidden, its owner may be seen nevertheless; also of one that has ended.
-fn users(pid: Pid, status: Option<&Status>) -> Option<Ids> {
+fn users(pid: Pid, status: Option<&ProcessStatus>) -> Option<Ids> {
     // A process that is gone has no status, which was read already.
     let seen = || process::lives(pid).then(|| process::users(pid)).flatten();
-    status.and_then(Status::users).or_else(seen)
+    status.and_then(ProcessStatus::users).or_else(seen)
 }
 
 impl Authority {
@@ -75,7 +75,8 @@ impl Authority {
     /// The process that a peer means by a number, if the peer may release the locks of that process.
     pub(super) fn grant_release(&self, peer: &Peer, request: &Request) -> Result<Pid, Answer> {
         let pid = self.meant(peer, request)?;
-        let (users, alive) = (|| users(pid, Status::of(pid).as_ref()), || process::lives(pid));
+        let (users, alive) =
+            (|| users(pid, ProcessStatus::of(pid).as_ref()), || process::lives(pid));
         let named = peer.may_name(users, alive, Purpose::Release, self.rule);
         named.map(|()| pid).map_err(|why| refused(&Request { pid, ..request.clone() }, why))
     }
@@ -103,7 +104,7 @@ impl Authority {
         let pid = request.pid;
         let applicant = table.observe(pid);
         // Its user and its groups come from one reading: they are those of one process.
-        let status = LazyCell::new(|| Status::of(pid));
+        let status = LazyCell::new(|| ProcessStatus::of(pid));
         // A process with a status has not ended.
         let alive = || status.is_some() || process::lives(pid);
         peer.may_name(|| users(pid, status.as_ref()), alive, Purpose::Take, self.rule)
@@ -116,8 +117,10 @@ impl Authority {
             may_hold => may_hold.map_err(|why| refused(&request, why))?,
         }
         let is_for_missing = !alive();
-        let user =
-            LazyCell::force(&status).as_ref().and_then(Status::users).map(|users| users.real);
+        let user = LazyCell::force(&status)
+            .as_ref()
+            .and_then(ProcessStatus::users)
+            .map(|users| users.real);
         let applicant = Some(applicant.with_user(user));
         Ok(Granted { request, device, applicant, is_for_missing })
     }
@@ -147,7 +150,7 @@ impl Authority {
         request: Request,
         device: ResolvedDevice,
     ) -> Result<Granted, Refusal> {
-        let status = LazyCell::new(|| Status::of(request.pid));
+        let status = LazyCell::new(|| ProcessStatus::of(request.pid));
         self.may_hold(request.pid, asker, &device, || LazyCell::force(&status).as_ref())?;
         Ok(Granted { request, device, applicant: None, is_for_missing: false })
     }
@@ -159,7 +162,7 @@ impl Authority {
         pid: Pid,
         asker: Asker,
         device: &ResolvedDevice,
-        status: impl FnOnce() -> Option<&'s Status>,
+        status: impl FnOnce() -> Option<&'s ProcessStatus>,
     ) -> Result<(), Refusal> {
         let mut ports = std::iter::once(device).chain(&device.namesakes);
         if ports.clone().any(ResolvedDevice::is_no_port) {

@@ -10,7 +10,7 @@ pub(crate) use pidlockfile::process::Ids;
 #[cfg_attr(not(target_os = "linux"), path = "unix.rs")]
 mod system;
 
-pub(crate) use system::{Inquiry, Status};
+pub(crate) use system::{Inquiry, ProcessStatus};
 pub(crate) use system::{QUIETLY, STATE_DIR, SYSLOG, WHY_HIDDEN, acl, translate, unix_peer};
 
 /// The two ends of a TCP connection as one of its sockets sees them, IPv4-mapped addresses as

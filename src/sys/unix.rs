@@ -40,9 +40,9 @@ impl Inquiry {
 
 /// The status of one process, which these systems do not show.
 #[derive(Debug)]
-pub(crate) enum Status {}
+pub(crate) enum ProcessStatus {}
 
-impl Status {
+impl ProcessStatus {
     /// None is shown.
     pub(crate) fn of(_pid: Pid) -> Option<Self> {
         None

@@ -7,6 +7,10 @@ use std::fs::File;
 use std::io::Read;
 use std::sync::{PoisonError, RwLock};
 
+/// The user whom the kernel shows for all those that have no number in our user namespace; also the user `nobody`.
+/// Source: `DEFAULT_OVERFLOWUID` in the kernel's include/linux/highuid.h.
+pub const OVERFLOW_UID: u32 = 65_534;
+
 /// The part of each file that is read, in bytes. Ranges in the rest are not known.
 const FILE_BYTES: u64 = 1024 * 1024;
 

@@ -12,6 +12,7 @@ use nix::sys::socket::{
     self, AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType,
 };
 use nix::unistd::Uid;
+use ttylock::subordinate::OVERFLOW_UID;
 
 use crate::limits::CONNECTIONS_MAX;
 use crate::sys::SocketEnds;
@@ -19,9 +20,6 @@ use crate::sys::SocketEnds;
 /// The kernel's tables of connections must be read whole, to find the user of each connection. A line has 150 bytes,
 /// and a connection within this host has two lines.
 const _: () = assert!(2 * 150 * CONNECTIONS_MAX <= ttylock::tcp::PROC_NET_BYTES);
-
-/// Any but 0.
-const UNLIKELY_UID: u32 = 65_534;
 
 /// Asks the kernel to which users the TCP sockets of this host belong: one socket for all questions.
 #[derive(Debug, Default)]
@@ -75,7 +73,7 @@ impl Inquiry {
         let mut uid = nix::unistd::geteuid();
         if uid.is_root() {
             // Of a socket that is root's own it could not be seen.
-            uid = Uid::from_raw(UNLIKELY_UID);
+            uid = Uid::from_raw(OVERFLOW_UID);
             nix::unistd::fchown(&stream, Some(uid), None)?;
         }
         let socket = SocketEnds { near: stream.local_addr()?, far: stream.peer_addr()? };

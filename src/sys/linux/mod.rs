@@ -95,7 +95,7 @@ const STATUS_BYTES: usize = 4096;
 
 /// `/proc/PID/status` of one process at one time.
 #[derive(Debug)]
-pub(crate) struct Status(String);
+pub(crate) struct ProcessStatus(String);
 
 /// The whole file, as it was at one time: the kernel keeps the text until it has been read to its end. A process that
 /// has ended has one until its parent has waited for it.
@@ -123,7 +123,7 @@ fn read_all(mut file: impl Read) -> io::Result<Vec<u8>> {
     }
 }
 
-impl Status {
+impl ProcessStatus {
     /// The status of the process that has this number now; `None` where it is hidden, or the process has ended.
     pub(crate) fn of(pid: Pid) -> Option<Self> {
         let status = process::numbers_are_ours().then(|| read_status(pid))??;
