@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgMatches, Command};
+use pidlockfile::Pid;
 
 /// Parses a command line, the program's name first. Each pair of `elsewhere` has the word of other programs for a
 /// command, and then the command of this program: that word gets it as a tip, also mistyped.
@@ -222,6 +223,14 @@ pub fn in_one_line(text: &str) -> String {
 
 /// The longest time on a command line, in seconds: a thousand years.
 const LONGEST_SECONDS: f64 = 31_557_600_000.0;
+
+/// The number of a process.
+///
+/// # Errors
+/// What one looks like.
+pub fn pid(text: &str) -> Result<Pid, &'static str> {
+    Pid::parse(text.as_bytes()).map_err(|_| "needs a process number, 1 or more")
+}
 
 /// Decimal seconds with an optional fraction: `5`, `0.25`, `.5`. No sign, no exponent.
 ///

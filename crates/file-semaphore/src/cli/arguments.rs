@@ -8,7 +8,7 @@ use clap::builder::ValueParser;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use pidlockfile::Pid;
 pub(crate) use wrapcmd::Form;
-use wrapcmd::usage::seconds;
+use wrapcmd::usage::{pid, seconds};
 
 use crate::limits::{MODE, MODE_BITS, MOST_SLOTS, STALE_TIMEOUT};
 use crate::record::integer;
@@ -310,10 +310,6 @@ fn slots(text: &str) -> Result<Slots, String> {
 fn exit_code(text: &str) -> Result<u8, String> {
     let code = integer(text).and_then(|code| u8::try_from(code).ok());
     code.ok_or_else(|| "needs a number from 0 to 255".to_owned())
-}
-
-fn pid(text: &str) -> Result<Pid, String> {
-    Pid::parse(text.as_bytes()).map_err(|_| "needs a process number, 1 or more".to_owned())
 }
 
 fn mode(text: &str) -> Result<u32, String> {

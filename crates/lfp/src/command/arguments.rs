@@ -7,7 +7,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 use nix::sys::signal::Signal;
 use pidlockfile::Pid;
 use ttylock::DeviceName;
-use wrapcmd::usage::seconds;
+use wrapcmd::usage::{pid, seconds};
 use wrapcmd::{Form, Shell};
 
 use super::devices::device;
@@ -355,11 +355,6 @@ pub(super) fn program(text: &str) -> Result<String, &'static str> {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-_+.".contains(&byte);
     let is_name = !text.is_empty() && !text.starts_with(['.', '-']) && text.bytes().all(fits);
     is_name.then(|| text.to_owned()).ok_or("needs the name of a program, without a directory")
-}
-
-/// A process number.
-pub(super) fn pid(text: &str) -> Result<Pid, &'static str> {
-    Pid::parse(text.as_bytes()).map_err(|_| "needs a process number, 1 or more")
 }
 
 /// `TERM`, `SIGTERM` or a number, in any case.
