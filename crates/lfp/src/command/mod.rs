@@ -14,11 +14,11 @@ mod exclusive;
 mod executable;
 mod listing;
 mod outcome;
+mod preempt;
 mod row;
 mod run;
 mod search;
 mod shim;
-mod taking;
 mod waiting;
 
 use std::ffi::OsString;
@@ -92,9 +92,9 @@ fn act(options: Options) -> u8 {
     let busy = options.action.code_for_busy();
     let outcome = match options.action {
         Action::Lock(asked) => actions::lock(&asked, &route, &output),
-        Action::Unlock(asked) if asked.force => taking::force(&asked, &route, &output),
+        Action::Unlock(asked) if asked.force => preempt::force(&asked, &route, &output),
         Action::Unlock(asked) => actions::unlock(&asked.target, &route, &output),
-        Action::Ask(asked) => taking::ask(&asked, &route, &output),
+        Action::Ask(asked) => preempt::ask(&asked, &route, &output),
         Action::Pass(asked) => actions::pass(&asked, &route, &output),
         Action::Wait(asked) => actions::wait(&asked, &route, &output),
         Action::Who(asked) => listing::who(&asked, &route, &output),
