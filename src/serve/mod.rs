@@ -17,7 +17,7 @@ pub(crate) mod listener;
 #[cfg(target_os = "linux")]
 mod notify;
 #[cfg(target_os = "linux")]
-mod opened;
+mod opener_locks;
 #[cfg(target_os = "linux")]
 mod ports;
 mod queue;

@@ -25,7 +25,7 @@ use super::clients::{Clients, Shares, descriptors, own};
 use super::connection::Connection;
 use super::listener::{Listener, Origin};
 use super::notify::Notify;
-use super::opened::serve_openers;
+use super::opener_locks::serve_openers;
 use super::ports::{ExclusivePorts, OpenPorts};
 use super::queue::CHECK_EVERY;
 use super::service::Service;

@@ -2,21 +2,21 @@
 //! processes takes time, so this work has threads of its own, and no client waits for it. By `PortThreads` the service
 //! reports each lock and its end to these threads.
 //!
-//! `worker` is such a thread. `exclusive` is the work of `--exclusive`, and `opens` that of `--watch-opens`,
+//! `worker` is such a thread. `exclusive` is the work of `--exclusive`, and `open_watch` that of `--watch-opens`,
 //! which keeps what it has seen in `openers`.
 
 mod events;
 mod exclusive;
+mod open_watch;
 mod openers;
-mod opens;
 
 use pidlockfile::Pid;
 use pidlockfile::process::{ProcessIdentity, lives};
 use ttylock::{Holder, Request, ResolvedDevice, Table, opener};
 
 pub(super) use exclusive::ExclusivePorts;
+pub(super) use open_watch::OpenPorts;
 pub(super) use openers::OpenerTask;
-pub(super) use opens::OpenPorts;
 
 /// The threads that follow the locks of ports.
 #[derive(Debug, Default)]
