@@ -4,8 +4,8 @@
 //! outcome, one exit code.
 
 mod arguments;
-mod locks;
 mod outcome;
+mod run;
 mod semats;
 #[cfg(unix)]
 mod unix;
@@ -27,9 +27,9 @@ use wrapcmd::{Value, print};
 use arguments::{
     Acquire, Arguments, Command, Form, HolderArguments, List, Lock, Release, Run, Taking, Try, Wait,
 };
-use locks::{Verbosity, reporter};
 use outcome::{HEADER, Outcome, complain, exit, fail_in_json, warn, written};
 use platform::Began;
+use run::{Verbosity, reporter};
 #[cfg(unix)]
 use unix as platform;
 #[cfg(windows)]
@@ -49,7 +49,7 @@ pub fn sema() -> ExitCode {
     // First of all: is this the process that stands by to become a command?
     #[cfg(unix)]
     if let Some((error, form)) = wrapcmd::take_over(std::env::args_os().skip(1)) {
-        return ExitCode::from(locks::not_started(&error, form));
+        return ExitCode::from(run::not_started(&error, form));
     }
     #[cfg(unix)]
     let _ = pidlockfile::catch_file_size_signal();

@@ -16,8 +16,8 @@ use wrapcmd::exit::End;
 use wrapcmd::{Background, Running, Signals, Standby, StartError};
 
 use super::arguments::{Form, Run};
-use super::locks::{Possession, not_started, open, renewal, report_held, take};
 use super::outcome::exit;
+use super::run::{Possession, not_started, open, renewal, report_held, take};
 use crate::error::Error;
 use crate::record::Holder;
 use crate::semaphore::{Guard, Semaphore};

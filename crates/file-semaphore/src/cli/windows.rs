@@ -13,7 +13,7 @@ use wrapcmd::StartError;
 use wrapcmd::exit::End;
 
 use super::arguments::{Form, Run};
-use super::locks::{Possession, not_started, open, renewal, report_held, take};
+use super::run::{Possession, not_started, open, renewal, report_held, take};
 use crate::error::Error;
 use crate::semaphore::{Guard, Semaphore};
 use crate::sys::Alarm;
