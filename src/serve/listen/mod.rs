@@ -201,6 +201,7 @@ impl<'s> Daemon<'s> {
         Ok(now)
     }
 
+    /// An event that is not about a connection.
     fn happened(&mut self, number: u64, now: Instant) {
         if number == SIGNALS {
             self.signalled();

@@ -25,6 +25,7 @@ const ENDS_INPUT: PollFlags = PollFlags::from_bits_retain(nix::libc::POLLRDHUP);
 const LAST_PAUSE: Duration = Duration::from_millis(5);
 
 impl Daemon<'_> {
+    /// What a connection waits for has come, or its client is gone.
     pub(super) fn ready(&mut self, token: Token, flags: EpollFlags, now: Instant) {
         let Some(connection) = self.clients.members.get_mut(&token) else { return };
         match connection.phase {
@@ -222,7 +223,7 @@ impl Daemon<'_> {
         }
     }
 
-    /// The holders of locks: these are removed when they end.
+    /// Watches for the ends of the processes that have got locks since the last call: their locks are removed then.
     pub(super) fn watch_holders(&mut self) {
         if !self.service.for_missing.is_empty() {
             self.search_within(CHECK_EVERY);

@@ -61,7 +61,7 @@ unsafe fn name<'a>(dir: c_int, path: *const c_char) -> Option<NamedPath<'a>> {
 ///
 /// # Safety
 /// As [`name`].
-unsafe fn failed<'a>(dir: c_int, path: *const c_char, errno: Errno) -> Option<NamedPath<'a>> {
+unsafe fn failed_path<'a>(dir: c_int, path: *const c_char, errno: Errno) -> Option<NamedPath<'a>> {
     if !may_change(errno) {
         return None;
     }
@@ -78,14 +78,14 @@ unsafe fn end_failed<'a>(
     path: *const c_char,
     instead: impl FnOnce(NamedPath<'a>, Errno) -> Instead<c_int>,
 ) -> c_int {
-    let errno = failure();
+    let errno = real_failure();
     // SAFETY: the caller's promise.
-    let name = unsafe { failed(dir, path, errno) };
+    let name = unsafe { failed_path(dir, path, errno) };
     end_with(name.and_then(|name| instead(name, errno)), errno)
 }
 
 /// The errno that the real call has left.
-fn failure() -> Errno {
+fn real_failure() -> Errno {
     Errno::from_raw_os_error(real::errno())
 }
 
@@ -100,12 +100,12 @@ fn end_with(instead: Instead<c_int>, errno: Errno) -> c_int {
     result
 }
 
-/// Ends a call that has looked at a file and found it: `again` is the same call once more, `forget`
-/// what is to be done with what was found if it shall not be seen, and `none` the result then.
+/// Ends a call that has found a file. A lock of the program's own is hidden: `none` is the result then, and `forget` is to be
+/// done with what was found. Where the lock of a dead process was removed, `again` makes the call once more.
 ///
 /// # Safety
 /// As [`name`].
-unsafe fn looked<R: Copy>(
+unsafe fn unless_own<R: Copy>(
     dir: c_int,
     path: *const c_char,
     result: R,

@@ -19,7 +19,7 @@ use libc::{
 };
 use rustix::fs::{Mode, OFlags};
 
-use super::{calls, end_failed, end_with, failed, failure, looked};
+use super::{calls, end_failed, end_with, failed_path, real_failure, unless_own};
 use crate::mode::{Ports, settings};
 use crate::ports::{self, Opening};
 use crate::real::{self, HERE};
@@ -28,32 +28,32 @@ use crate::{files, locks};
 calls! {
     fn [open open64](path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
         // SAFETY: the caller's promise, handed on; so in all calls of this file.
-        unsafe { opened(HERE, path, flags, mode) }
+        unsafe { open_path(HERE, path, flags, mode) }
     }
     fn [openat openat64](dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
         // SAFETY: as in `open`.
-        unsafe { opened(dir, path, flags, mode) }
+        unsafe { open_path(dir, path, flags, mode) }
     }
     fn [__open_2 __open64_2](path: *const c_char, flags: c_int) -> c_int {
         // Without the mode that the flags ask for, the C library ends the program.
         // SAFETY: as in `open`.
-        unsafe { if has_mode(flags) { real::__open_2(path, flags) } else { opened(HERE, path, flags, 0) } }
+        unsafe { if has_mode(flags) { real::__open_2(path, flags) } else { open_path(HERE, path, flags, 0) } }
     }
     fn [__openat_2 __openat64_2](dir: c_int, path: *const c_char, flags: c_int) -> c_int {
         // SAFETY: as in `open`.
-        unsafe { if has_mode(flags) { real::__openat_2(dir, path, flags) } else { opened(dir, path, flags, 0) } }
+        unsafe { if has_mode(flags) { real::__openat_2(dir, path, flags) } else { open_path(dir, path, flags, 0) } }
     }
     fn [creat creat64](path: *const c_char, mode: mode_t) -> c_int {
         // SAFETY: as in `open`.
-        unsafe { opened(HERE, path, O_CREAT | O_WRONLY | O_TRUNC, mode) }
+        unsafe { open_path(HERE, path, O_CREAT | O_WRONLY | O_TRUNC, mode) }
     }
     fn [mkstemp mkstemp64](template: *mut c_char) -> c_int {
         // SAFETY: as in `open`.
-        unsafe { made(template, 0) }
+        unsafe { make_temporary(template, 0) }
     }
     fn [mkostemp mkostemp64](template: *mut c_char, flags: c_int) -> c_int {
         // SAFETY: as in `open`.
-        unsafe { made(template, flags) }
+        unsafe { make_temporary(template, flags) }
     }
 }
 
@@ -69,12 +69,12 @@ fn open_flags(flags: c_int) -> OFlags {
 
 /// # Safety
 /// `path` is what the real call gets.
-unsafe fn opened(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
+unsafe fn open_path(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
     let mode = if has_mode(flags) { mode } else { 0 };
     // SAFETY: the caller's promise.
     let call = || unsafe { real::openat(dir, path, flags, mode) };
     // SAFETY: the caller's promise.
-    let Some(fd) = (unsafe { locked(dir, path, flags, call, |fd| *fd) }) else { return -1 };
+    let Some(fd) = (unsafe { with_port_lock(dir, path, flags, call, |fd| *fd) }) else { return -1 };
     if fd >= 0 {
         if flags & (O_ACCMODE | O_CREAT | O_PATH) != 0 {
             return fd;
@@ -84,7 +84,7 @@ unsafe fn opened(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) ->
             unsafe { real::close(fd) };
         };
         // SAFETY: the caller's promise.
-        return unsafe { looked(dir, path, fd, forget, call, -1) };
+        return unsafe { unless_own(dir, path, fd, forget, call, -1) };
     }
     let instead = |name, errno| {
         let opened = files::open(name, open_flags(flags), Mode::from_bits_truncate(mode), errno)?;
@@ -99,7 +99,7 @@ unsafe fn opened(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) ->
 ///
 /// # Safety
 /// `path` is what the real call gets.
-pub(super) unsafe fn locked<R>(
+pub(super) unsafe fn with_port_lock<R>(
     dir: c_int,
     path: *const c_char,
     flags: c_int,
@@ -107,7 +107,7 @@ pub(super) unsafe fn locked<R>(
     descriptor: impl FnOnce(&R) -> c_int,
 ) -> Option<R> {
     // SAFETY: the caller's promise.
-    let port = match unsafe { announce(dir, path, flags) } {
+    let port = match unsafe { lock_port(dir, path, flags) } {
         Opening::Plain => return Some(call()),
         Opening::Locked(port) => port,
         Opening::Refused(errno) => {
@@ -126,7 +126,7 @@ pub(super) unsafe fn locked<R>(
 ///
 /// # Safety
 /// `path` is what the real call gets.
-unsafe fn announce(dir: c_int, path: *const c_char, flags: c_int) -> Opening {
+unsafe fn lock_port(dir: c_int, path: *const c_char, flags: c_int) -> Opening {
     const NEW: c_int = O_CREAT | O_EXCL;
     let opens_no_device = flags & (O_PATH | O_DIRECTORY) != 0 || flags & NEW == NEW;
     if settings().ports == Ports::Left || opens_no_device {
@@ -150,13 +150,13 @@ unsafe fn announce(dir: c_int, path: *const c_char, flags: c_int) -> Opening {
 
 /// # Safety
 /// `template` is what the real call gets: a C string that may be written.
-unsafe fn made(template: *mut c_char, flags: c_int) -> c_int {
+unsafe fn make_temporary(template: *mut c_char, flags: c_int) -> c_int {
     // SAFETY: the caller's promise.
     let fd = unsafe { real::mkostemp(template, flags) };
     if fd >= 0 {
         return fd;
     }
-    let errno = failure();
+    let errno = real_failure();
     if template.is_null() || !files::is_denied(errno) {
         return fd;
     }
@@ -171,28 +171,28 @@ unsafe fn made(template: *mut c_char, flags: c_int) -> c_int {
 calls! {
     fn [fopen fopen64](path: *const c_char, mode: *const c_char) -> *mut FILE {
         // SAFETY: the caller's promise, handed on.
-        unsafe { streamed(path, mode) }
+        unsafe { open_stream(path, mode) }
     }
     fn [freopen freopen64](
         path: *const c_char, mode: *const c_char, stream: *mut FILE,
     ) -> *mut FILE {
         // SAFETY: the caller's promise, handed on.
-        unsafe { reopened(path, mode, stream) }
+        unsafe { reopen_stream(path, mode, stream) }
     }
     fn [fclose](stream: *mut FILE) -> c_int {
         let fd = if locks::none() { -1 } else { descriptor(&stream) };
         // SAFETY: the caller's promise, handed on.
-        closed(fd, fd, || unsafe { real::fclose(stream) })
+        close_descriptors(fd, fd, || unsafe { real::fclose(stream) })
     }
 }
 
 /// # Safety
 /// `path` and `mode` are what the real call gets.
-unsafe fn streamed(path: *const c_char, mode: *const c_char) -> *mut FILE {
+unsafe fn open_stream(path: *const c_char, mode: *const c_char) -> *mut FILE {
     // SAFETY: the caller's promise.
     let call = || unsafe { real::fopen(path, mode) };
     // SAFETY: the caller's promise.
-    let Some(stream) = (unsafe { locked(HERE, path, 0, call, descriptor) }) else {
+    let Some(stream) = (unsafe { with_port_lock(HERE, path, 0, call, descriptor) }) else {
         return null_mut();
     };
     if mode.is_null() {
@@ -202,11 +202,11 @@ unsafe fn streamed(path: *const c_char, mode: *const c_char) -> *mut FILE {
     let flags = flags(unsafe { CStr::from_ptr(mode) }.to_bytes());
     if !stream.is_null() {
         // SAFETY: the caller's promise; the stream is ours until we return it.
-        return unsafe { shown(path, stream, flags, call) };
+        return unsafe { show_stream(path, stream, flags, call) };
     }
-    let errno = failure();
+    let errno = real_failure();
     // SAFETY: the caller's promise.
-    let name = unsafe { failed(HERE, path, errno) };
+    let name = unsafe { failed_path(HERE, path, errno) };
     let instead =
         name.and_then(|name| files::open(name, flags, Mode::from_bits_truncate(0o666), errno));
     let opened = match instead {
@@ -232,20 +232,20 @@ unsafe fn streamed(path: *const c_char, mode: *const c_char) -> *mut FILE {
 ///
 /// # Safety
 /// `path`, `mode` and `stream` are what the real call gets.
-unsafe fn reopened(path: *const c_char, mode: *const c_char, stream: *mut FILE) -> *mut FILE {
+unsafe fn reopen_stream(path: *const c_char, mode: *const c_char, stream: *mut FILE) -> *mut FILE {
     // SAFETY: the caller's promise.
     let call = || unsafe { real::freopen(path, mode, stream) };
     if path.is_null() || stream.is_null() {
         return call();
     }
     let (fd, mut result) = (descriptor(&stream), null_mut());
-    closed(fd, fd, || {
+    close_descriptors(fd, fd, || {
         // SAFETY: the caller's promise.
-        if let Some(opened) = unsafe { locked(HERE, path, 0, call, descriptor) } {
+        if let Some(opened) = unsafe { with_port_lock(HERE, path, 0, call, descriptor) } {
             result = opened;
             return descriptor(&result);
         }
-        let errno = failure();
+        let errno = real_failure();
         // As where the file cannot be opened: the stream is closed all the same.
         // SAFETY: the caller's promise; it is not used again.
         unsafe { real::fclose(stream) };
@@ -262,7 +262,7 @@ fn descriptor(stream: &*mut FILE) -> c_int {
 
 /// # Safety
 /// `path` is what the real call got, `stream` what it gave.
-unsafe fn shown(
+unsafe fn show_stream(
     path: *const c_char,
     stream: *mut FILE,
     flags: OFlags,
@@ -276,7 +276,7 @@ unsafe fn shown(
         unsafe { real::fclose(stream) };
     };
     // SAFETY: the caller's promise.
-    unsafe { looked(HERE, path, stream, forget, call, null_mut()) }
+    unsafe { unless_own(HERE, path, stream, forget, call, null_mut()) }
 }
 
 /// What fopen(3) opens with.
@@ -300,15 +300,15 @@ fn flags(mode: &[u8]) -> OFlags {
 calls! {
     fn [close](fd: c_int) -> c_int {
         // SAFETY: the caller's promise, handed on; so in all calls of this file.
-        closed(fd, fd, || unsafe { real::close(fd) })
+        close_descriptors(fd, fd, || unsafe { real::close(fd) })
     }
     fn [dup2](old: c_int, new: c_int) -> c_int {
         // SAFETY: as in `close`.
-        replaced(old, new, || unsafe { real::dup2(old, new) })
+        replace_descriptor(old, new, || unsafe { real::dup2(old, new) })
     }
     fn [dup3](old: c_int, new: c_int, flags: c_int) -> c_int {
         // SAFETY: as in `close`.
-        replaced(old, new, || unsafe { real::dup3(old, new, flags) })
+        replace_descriptor(old, new, || unsafe { real::dup3(old, new, flags) })
     }
     fn [close_range](first: c_uint, last: c_uint, flags: c_int) -> c_int {
         let bound = |fd: c_uint| c_int::try_from(fd).unwrap_or(c_int::MAX);
@@ -316,10 +316,10 @@ calls! {
         let call = || unsafe { real::close_range(first, last, flags) };
         // close_range(2): with this flag they stay open until the process becomes another program.
         let is_later = c_uint::from_ne_bytes(flags.to_ne_bytes()) & CLOSE_RANGE_CLOEXEC != 0;
-        if is_later { call() } else { closed(bound(first), bound(last), call) }
+        if is_later { call() } else { close_descriptors(bound(first), bound(last), call) }
     }
     fn [closefrom](first: c_int) -> () {
-        closed(first, c_int::MAX, || {
+        close_descriptors(first, c_int::MAX, || {
             // SAFETY: as in `close`.
             unsafe { real::closefrom(first) };
             0
@@ -328,15 +328,15 @@ calls! {
 }
 
 /// Makes a call that closes `new`, unless that is `old`, or `old` is no descriptor.
-fn replaced(old: c_int, new: c_int, call: impl FnOnce() -> c_int) -> c_int {
+fn replace_descriptor(old: c_int, new: c_int, call: impl FnOnce() -> c_int) -> c_int {
     if old == new || !locks::none() && !real::is_open(old) {
         return call();
     }
-    closed(new, new, call)
+    close_descriptors(new, new, call)
 }
 
 /// Makes a call that closes these descriptors.
-pub(super) fn closed(first: c_int, last: c_int, call: impl FnOnce() -> c_int) -> c_int {
+pub(super) fn close_descriptors(first: c_int, last: c_int, call: impl FnOnce() -> c_int) -> c_int {
     if locks::none() {
         return call();
     }

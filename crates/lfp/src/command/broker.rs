@@ -1,6 +1,6 @@
 //! What only the command asks of a [`Broker`]: to hand locks over, to release those of others, and which processes wait.
-//! Also a guess why a service said "not permitted", which is all it says: most reasons can be checked from here. It gives
-//! sentences for people, and decides nothing.
+//! Also the likely reasons why the service has refused a request: its answer has none, and most can be checked from here.
+//! They are sentences for people, and decide nothing.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
