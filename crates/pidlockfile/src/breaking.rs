@@ -10,7 +10,7 @@ use crate::directory::Directory;
 use crate::draft::{Draft, NewFile, Published, has_a_name};
 use crate::errno::Errno;
 use crate::error::{Error, Step};
-use crate::exchange::{Attempt, Exchange, is_still, unlink_held};
+use crate::exchange::{Attempt, Exchange, Otherwise, is_still, unlink_held};
 use crate::flocked::Flocked;
 #[cfg(unix)]
 use crate::forced;
@@ -52,7 +52,21 @@ impl Directory {
         mut opened: OpenFile,
         claim: &NewFile<'_>,
     ) -> Result<Attempt<Published>, Error> {
-        match self.hold(name, &mut opened)? {
+        let draft = || Draft::new(self, claim).map_err(Error::at(Step::Prepare, name)).map(Some);
+        self.exchange_held(name, &mut opened, claim, draft, Otherwise::Rename)
+    }
+
+    /// Holds a judged file, and lets it and a draft change places. `draft` makes that while the file is held; without one,
+    /// the lock has changed.
+    pub(crate) fn exchange_held<'d>(
+        &self,
+        name: &Name,
+        opened: &mut OpenFile,
+        claim: &NewFile<'_>,
+        draft: impl FnOnce() -> Result<Option<Draft<'d>>, Error>,
+        otherwise: Otherwise,
+    ) -> Result<Attempt<Published>, Error> {
+        match self.hold(name, opened)? {
             Attempt::Done(()) => {}
             // What comes out is looked at in any case.
             Attempt::Contended if opened.ignores_flock() => {}
@@ -60,8 +74,8 @@ impl Directory {
             Attempt::Changed => return Ok(Attempt::Changed),
         }
         // Before the last look, so that nothing lies between that and the step.
-        let draft = Draft::new(self, claim).map_err(Error::at(Step::Prepare, name))?;
-        Exchange { directory: self, name, opened: &opened, claim }.run(draft)
+        let Some(draft) = draft()? else { return Ok(Attempt::Changed) };
+        Exchange { directory: self, name, opened, claim }.run(draft, otherwise)
     }
 
     /// Removes a lock that is the caller's own, even while another process holds `flock(2)` on

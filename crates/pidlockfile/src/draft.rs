@@ -127,6 +127,17 @@ pub(crate) struct Draft<'d> {
     pub(crate) made: Published,
 }
 
+/// How a lock file got the last of its names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Naming {
+    /// The private name was renamed to it, and is gone.
+    Renamed,
+    /// The name is one more link.
+    Linked,
+    /// Another file was created under the name, and is the draft's file from now on.
+    InPlace,
+}
+
 impl<'d> PrivateName<'d> {
     pub(crate) fn fresh(directory: &'d Directory, prefix: &OsStr) -> Result<Self, Errno> {
         Self::new(directory, temporary::fresh(prefix, directory.maker))
@@ -149,7 +160,7 @@ impl<'d> PrivateName<'d> {
 
     /// The same name, which this value leaves to the new one.
     #[cfg(unix)]
-    pub(crate) fn taken(&mut self) -> Self {
+    pub(crate) fn take(&mut self) -> Self {
         let live = std::mem::take(&mut self.live);
         Self { directory: self.directory, name: self.name.clone(), live }
     }
@@ -203,43 +214,62 @@ impl<'d> Draft<'d> {
         Ok(Self { private, made: Published { file, identity, modified } })
     }
 
-    /// Gives the file the lock's name: in one step where the file system can rename without replacing, otherwise by a
-    /// second link. `None` if the name is taken.
-    ///
-    /// Whether it happened is asked of the names, not only of the answer: over a network the
-    /// answer can get lost and the repeated request fail.
+    /// Gives the file the lock's name, its only one. `None` if the name is taken.
     pub(crate) fn publish(
         mut self,
         name: &Name,
         claim: &NewFile<'_>,
     ) -> Result<Option<Published>, Errno> {
+        Ok(match self.name_last(name, claim)? {
+            None => None,
+            Some(Naming::Renamed) => self.published(name, 0),
+            Some(Naming::Linked) => self.published(name, 1),
+            Some(Naming::InPlace) => Some(self.made),
+        })
+    }
+
+    /// Gives the file the last of its names: in one step where the file system can rename without replacing, otherwise by
+    /// one more link, and where there are no links, by another file that says the same. `None` if the name is taken.
+    ///
+    /// Whether it happened is asked of the names, not only of the answer: over a network the
+    /// answer can get lost and the repeated request fail.
+    pub(crate) fn name_last(
+        &mut self,
+        name: &Name,
+        claim: &NewFile<'_>,
+    ) -> Result<Option<Naming>, Errno> {
         let directory = self.private.directory;
         let how = Rename::NoReplace;
         match sys::rename(directory, self.private.as_os_str(), name.as_os_str(), how) {
             Ok(()) => {}
-            Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
-                return self.publish_by_link(name, claim);
-            }
+            Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => match self.link(name) {
+                Err(Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS | Errno::MLINK) => {
+                    let Some(made) = create_in_place(directory, name, claim)? else {
+                        return Ok(None);
+                    };
+                    self.made = made;
+                    return Ok(Some(Naming::InPlace));
+                }
+                linked => return Ok(linked?.then_some(Naming::Linked)),
+            },
             Err(Errno::EXIST) => return Ok(None),
             Err(_) if self.has_moved() => {}
             Err(errno) => return Err(errno),
         }
         self.private.forget();
-        Ok(self.published(name, 0))
+        Ok(Some(Naming::Renamed))
     }
 
-    fn publish_by_link(self, name: &Name, claim: &NewFile<'_>) -> Result<Option<Published>, Errno> {
+    /// Gives the file one more name. `false` if the name is taken.
+    pub(crate) fn link(&self, name: &Name) -> Result<bool, Errno> {
         let directory = self.private.directory;
         match sys::link(directory, self.private.as_os_str(), name.as_os_str()) {
-            Ok(()) => {}
-            Err(Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS | Errno::MLINK) => {
-                return create_in_place(directory, name, claim);
-            }
-            Err(_) if self.has(name) => {}
-            Err(Errno::EXIST) => return Ok(None),
-            Err(errno) => return Err(errno),
+            Ok(()) => Ok(true),
+            // The answer got lost, the deed was done.
+            Err(_) if self.has(name) => Ok(true),
+            Err(Errno::EXIST) => Ok(false),
+            Err(errno) => Err(errno),
         }
-        Ok(self.published(name, 1))
     }
 
     /// Whether this name leads to this file, too.
@@ -306,7 +336,7 @@ fn guard(directory: &Directory, file: &File) {
 /// The last resort where a file can be neither renamed without replacing nor linked: exclusive
 /// creation under the lock's name. It is visible before it is full; readers take a young empty
 /// file for busy. `None` when the name is taken.
-pub(crate) fn create_in_place(
+fn create_in_place(
     directory: &Directory,
     name: &Name,
     claim: &NewFile<'_>,

@@ -54,6 +54,20 @@ pub(crate) fn unlink_held(directory: &Directory, name: &Name) -> Result<Attempt,
     }
 }
 
+/// What to do where files cannot change places.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Otherwise {
+    /// The old file is renamed away and checked. The name is vacant until the draft gets it.
+    Rename,
+    /// The draft takes the place of the old file, which then is gone. The name is never vacant. A program that does not know
+    /// our rules may have put its own file there since the last look; that one goes, too.
+    #[cfg(unix)]
+    Supplant,
+    /// The exchange fails: what comes out is needed under the private name.
+    #[cfg(unix)]
+    Fail,
+}
+
 /// A judged lock, and the claim that is to take its place.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Exchange<'e> {
@@ -65,28 +79,10 @@ pub(crate) struct Exchange<'e> {
 
 impl<'e> Exchange<'e> {
     /// Looks a last time, and lets the draft and the lock change places in one step.
-    pub(crate) fn run(self, draft: Draft<'_>) -> Result<Attempt<Published>, Error> {
-        self.run_or(draft, |exchange, draft, _| exchange.replace_by_rename(draft))
-    }
-
-    /// The same where this must be one step: what comes out is needed under the private name.
-    #[cfg(unix)]
-    pub(crate) fn run_in_one_step(self, draft: Draft<'_>) -> Result<Attempt<Published>, Error> {
-        self.run_or(draft, |_, _, errno| Err(errno))
-    }
-
-    /// The same for a lock whose file can have no second name: where files cannot change places, the draft takes the place of
-    /// the lock, which then is gone. The name is never vacant. A program that does not know our rules may have put its own
-    /// file there since the last look; that one goes, too.
-    #[cfg(unix)]
-    pub(crate) fn run_or_supplant(self, draft: Draft<'_>) -> Result<Attempt<Published>, Error> {
-        self.run_or(draft, |exchange, draft, _| exchange.supplant(draft))
-    }
-
-    fn run_or<'d>(
+    pub(crate) fn run(
         self,
-        draft: Draft<'d>,
-        otherwise: impl FnOnce(Self, Draft<'d>, Errno) -> Result<Attempt<Published>, Errno>,
+        draft: Draft<'_>,
+        otherwise: Otherwise,
     ) -> Result<Attempt<Published>, Error> {
         let Self { directory, name, opened, .. } = self;
         if !is_still(directory, name, opened)? {
@@ -95,8 +91,16 @@ impl<'e> Exchange<'e> {
         let failed = |errno| Error::new(Step::Break, name, errno);
         match self.swap(&draft.private) {
             Ok(()) => {}
+            #[cfg_attr(windows, expect(unused_variables, reason = "there files may be renamed"))]
             Err(errno @ (Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP)) => {
-                return otherwise(self, draft, errno).map_err(failed);
+                let outcome = match otherwise {
+                    Otherwise::Rename => self.replace_by_rename(draft),
+                    #[cfg(unix)]
+                    Otherwise::Supplant => self.supplant(draft),
+                    #[cfg(unix)]
+                    Otherwise::Fail => Err(errno),
+                };
+                return outcome.map_err(failed);
             }
             // The answer got lost, the deed was done.
             Err(_) if draft.has_moved() => {}

@@ -10,7 +10,7 @@ use crate::directory::Directory;
 use crate::draft::{Draft, Durability, NewFile, PrivateName, Published};
 use crate::errno::Errno;
 use crate::error::{Error, Step};
-use crate::exchange::{Attempt, Exchange, TRIES_TO_EXCHANGE_BACK};
+use crate::exchange::{Attempt, Exchange, Otherwise, TRIES_TO_EXCHANGE_BACK};
 use crate::found::{Found, OpenFile};
 use crate::name::Name;
 use crate::process::{Pid, lives};
@@ -59,7 +59,7 @@ pub(crate) fn release(
     if others_release(directory, name, opened, &draft)? {
         return Ok(Attempt::Changed);
     }
-    match (Exchange { directory, name, opened, claim: &claim }).run(draft)? {
+    match (Exchange { directory, name, opened, claim: &claim }).run(draft, Otherwise::Rename)? {
         Attempt::Done(held) => remove_stand_in(directory, name, &claim, &held),
         Attempt::Changed | Attempt::Contended => Ok(Attempt::Changed),
     }

@@ -3,15 +3,15 @@
 use std::time::{Duration, SystemTime};
 
 use crate::directory::Directory;
-use crate::draft::{Draft, NewFile, PrivateName, Published, create_in_place};
+use crate::draft::{Draft, NewFile, PrivateName, Published};
 use crate::errno::Errno;
 use crate::error::{Error, Step};
-use crate::exchange::{Attempt, Exchange};
+use crate::exchange::{Attempt, Otherwise};
 use crate::found::{Found, OpenFile};
 use crate::gate::Passage;
 use crate::name::Name;
 use crate::status::{Identity, Status};
-use crate::sys::{self, Rename};
+use crate::sys;
 use crate::temporary;
 
 /// A complete lock file that has a private name, and is given the names of a lock: [`Directory::linked`].
@@ -52,21 +52,17 @@ impl Directory {
         private: &Name,
         opened: &mut OpenFile,
     ) -> Result<Attempt, Error> {
-        match self.hold_or_ignore(name, opened)? {
-            Attempt::Done(()) => {}
-            other @ (Attempt::Contended | Attempt::Changed) => return Ok(other),
-        }
         let failed = Error::at(Step::Inspect, private);
-        let Some(seen) = self.find(private.as_os_str()).map_err(&failed)? else {
-            return Ok(Attempt::Changed);
-        };
-        let Status { identity, modified, .. } = seen;
         let file = opened.try_clone().map_err(|error| failed(sys::errno(&error)))?;
-        let private = PrivateName::new(self, private.as_os_str().to_owned()).map_err(&failed)?;
-        let there = Draft { private, made: Published { file, identity, modified } };
+        let there = || {
+            let seen = self.find(private.as_os_str()).map_err(&failed)?;
+            let Some(Status { identity, modified, .. }) = seen else { return Ok(None) };
+            let private = PrivateName::new(self, private.as_os_str().to_owned());
+            let private = private.map_err(&failed)?;
+            Ok(Some(Draft { private, made: Published { file, identity, modified } }))
+        };
         let claim = NewFile::new(&[], "");
-        let exchange = Exchange { directory: self, name, opened, claim: &claim };
-        Ok(exchange.run_in_one_step(there)?.map(|_| ()))
+        Ok(self.exchange_held(name, opened, &claim, there, Otherwise::Fail)?.map(|_| ()))
     }
 
     /// Removes a private name of a file that has, or had, a name of a lock.
@@ -82,15 +78,6 @@ impl Directory {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
             Err(errno) => Err(failed(errno)),
         }
-    }
-
-    /// Holds a file, or goes past the `flock(2)` of another process on it: the file that comes out of the exchange is
-    /// checked in any case.
-    fn hold_or_ignore(&self, name: &Name, opened: &mut OpenFile) -> Result<Attempt, Error> {
-        Ok(match self.hold(name, opened)? {
-            Attempt::Contended if opened.ignores_flock() => Attempt::Done(()),
-            other @ (Attempt::Done(()) | Attempt::Changed | Attempt::Contended) => other,
-        })
     }
 }
 
@@ -141,14 +128,7 @@ impl Linked<'_> {
     /// # Errors
     /// As [`Directory::publish`]; there may be no hard links.
     pub fn publish(&self, name: &Name) -> Result<bool, Error> {
-        let Self { directory, draft, .. } = self;
-        match sys::link(*directory, draft.private.as_os_str(), name.as_os_str()) {
-            Ok(()) => Ok(true),
-            // The answer got lost, the deed was done.
-            Err(_) if draft.has(name) => Ok(true),
-            Err(Errno::EXIST) => Ok(false),
-            Err(errno) => Err(Error::new(Step::Publish, name, errno)),
-        }
+        self.draft.link(name).map_err(Error::at(Step::Publish, name))
     }
 
     /// Gives it the last of its names. Where possible, the private name is renamed to it, and no further name can be
@@ -158,27 +138,8 @@ impl Linked<'_> {
     /// # Errors
     /// As [`Directory::publish`].
     pub fn publish_last(&mut self, name: &Name) -> Result<bool, Error> {
-        let Self { directory, draft, .. } = self;
-        let private = draft.private.as_os_str();
-        match sys::rename(*directory, private, name.as_os_str(), Rename::NoReplace) {
-            Ok(()) => {}
-            Err(Errno::EXIST) => return Ok(false),
-            Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => match self.publish(name) {
-                Err(error) if has_no_room(error.errno) => {
-                    let made = create_in_place(self.directory, name, &self.claim);
-                    let Some(made) = made.map_err(Error::at(Step::Publish, name))? else {
-                        return Ok(false);
-                    };
-                    self.draft.made = made;
-                    return Ok(true);
-                }
-                outcome => return outcome,
-            },
-            Err(_) if draft.has(name) => {}
-            Err(errno) => return Err(Error::new(Step::Publish, name, errno)),
-        }
-        draft.private.forget();
-        Ok(true)
+        let given = self.draft.name_last(name, &self.claim);
+        Ok(given.map_err(Error::at(Step::Publish, name))?.is_some())
     }
 
     /// Breaks a stale lock: what has the name and one more link change places. As [`Directory::replace`] otherwise.
@@ -187,14 +148,9 @@ impl Linked<'_> {
     /// As [`Directory::replace`]; [`Step::Prepare`] where there are no hard links.
     pub fn replace(&self, name: &Name, opened: &mut OpenFile) -> Result<Attempt, Error> {
         let Self { directory, claim, .. } = self;
-        match directory.hold_or_ignore(name, opened)? {
-            Attempt::Done(()) => {}
-            other @ (Attempt::Contended | Attempt::Changed) => return Ok(other),
-        }
-        let link = self.one_more().map_err(Error::at(Step::Prepare, name))?;
-        let exchange = Exchange { directory, name, opened, claim };
         // The `flock(2)` stays with the draft's descriptor.
-        Ok(exchange.run(link)?.map(|_| ()))
+        let link = || self.one_more().map_err(Error::at(Step::Prepare, name)).map(Some);
+        Ok(directory.exchange_held(name, opened, claim, link, Otherwise::Rename)?.map(|_| ()))
     }
 
     /// The same where there are no hard links: it changes places itself, so this is its only name. Where files cannot change
@@ -204,14 +160,11 @@ impl Linked<'_> {
     /// As [`Directory::replace`]. Whatever the outcome, it can get no further name then.
     pub fn replace_alone(&mut self, name: &Name, opened: &mut OpenFile) -> Result<Attempt, Error> {
         let Self { directory, claim, draft } = self;
-        match directory.hold_or_ignore(name, opened)? {
-            Attempt::Done(()) => {}
-            other @ (Attempt::Contended | Attempt::Changed) => return Ok(other),
-        }
-        let made = draft.made.again().map_err(Error::at(Step::Prepare, name))?;
-        let alone = Draft { private: draft.private.taken(), made };
-        let exchange = Exchange { directory, name, opened, claim };
-        Ok(exchange.run_or_supplant(alone)?.map(|_| ()))
+        let alone = || {
+            let made = draft.made.again().map_err(Error::at(Step::Prepare, name))?;
+            Ok(Some(Draft { private: draft.private.take(), made }))
+        };
+        Ok(directory.exchange_held(name, opened, claim, alone, Otherwise::Supplant)?.map(|_| ()))
     }
 
     /// Lets a name of another lock and one more link to this file change places in one step. What had the name keeps the
@@ -227,20 +180,15 @@ impl Linked<'_> {
         number: usize,
     ) -> Result<Attempt, Error> {
         let Self { directory, claim, draft } = self;
-        match directory.hold_or_ignore(name, opened)? {
-            Attempt::Done(()) => {}
-            other @ (Attempt::Contended | Attempt::Changed) => return Ok(other),
-        }
         let link = || {
             let further = draft.private.name().further_temporary(number).ok_or(Errno::INVAL)?;
             let private = PrivateName::new(directory, further.as_os_str().to_owned())?;
             let made = draft.made.again()?;
             sys::link(*directory, draft.private.as_os_str(), private.as_os_str())?;
-            Ok(Draft { private, made })
+            Ok(Some(Draft { private, made }))
         };
-        let link = link().map_err(Error::at(Step::Prepare, name))?;
-        let exchange = Exchange { directory, name, opened, claim };
-        Ok(exchange.run_in_one_step(link)?.map(|_| ()))
+        let link = || link().map_err(Error::at(Step::Prepare, name));
+        Ok(directory.exchange_held(name, opened, claim, link, Otherwise::Fail)?.map(|_| ()))
     }
 
     /// The file as read by its private name, with the `flock(2)` on it, for a caller in the gate.
@@ -282,11 +230,6 @@ impl Linked<'_> {
         sys::link(*directory, draft.private.as_os_str(), private.as_os_str())?;
         Ok(Draft { private, made })
     }
-}
-
-/// There are no hard links.
-fn has_no_room(errno: Errno) -> bool {
-    matches!(errno, Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS | Errno::MLINK)
 }
 
 #[cfg(test)]
