@@ -53,7 +53,7 @@ pub use lock::holders::{
     Holder, OutOfSight, Scheme, Standing, Survey, all_openers, command, has_open, held_by,
     one_line, opener, openers_of, out_of_sight, serial_devices, tell_exclusive,
 };
-pub use lock::names::{is_lock_file, is_temporary};
+pub use lock::names::is_temporary;
 #[cfg(target_os = "linux")]
 pub use lock::port_watch::{Examined, PortWatch, Trigger, rest_after};
 pub use lock::table::{Checked, Names, Table};

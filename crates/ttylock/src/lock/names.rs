@@ -148,7 +148,7 @@ pub fn is_temporary(file: &[u8]) -> bool {
 
 /// Whether a file of this name is a lock of any dialect.
 #[must_use]
-pub fn is_lock_file(file: &str) -> bool {
+pub(crate) fn is_lock_file(file: &str) -> bool {
     readings(Dialect::forms_anywhere(), file).next().is_some()
 }
 

@@ -180,7 +180,8 @@ impl State {
             opened.enter_by(passage.clone());
         }
         let entered = file.place.directory.enter(file.name, opened);
-        self.has_entered(opened);
+        // A request that stays inside keeps the passage for its next files.
+        self.passage = opened.passage().filter(|_| self.stays_in_gate).cloned();
         entered.map_err(|error| self.shut(file, &error))
     }
 

@@ -1,15 +1,14 @@
 //! A PASS that was not finished, and its recovery.
 //!
-//! The names of a lock go one after the other from the giver's file to the receiver's, the first one last. Before the
-//! first of them, a link `from.DEVICE.INODE.NANOSECONDS` in the state directory, named after the receiver's file, leads to
-//! the giver's; it goes when all names are passed. All of this happens in the gate. So a process that is in the gate and
-//! finds such a link knows that its maker was killed, or could not go on. It *recovers* the PASS: all names become the
-//! receiver's or the giver's, by the first one. Private names go last: as long as a file has one, no other file gets
-//! its inode number, and by then its record is gone.
+//! Each name of the giver's file changes places with a link to the receiver's file, which has a private name; the first
+//! name of the lock comes last. Until that one is exchanged, the lock is the giver's, afterwards the receiver's. The giver's
+//! links stay under the private names until the end, so that going back needs no new link.
 //!
-//! Each name of the giver's file changes places with a link to the receiver's file, which has a private name. Until the first
-//! name of the lock is exchanged, the lock is the giver's, afterwards the receiver's. The giver's links stay under the private
-//! names until the end, so that going back needs no new link.
+//! Before the first exchange, a link `from.DEVICE.INODE.NANOSECONDS` in the state directory, named after the receiver's file,
+//! leads to the giver's; it goes when all names are passed. All of this happens in the gate. So a process that is in the
+//! gate and finds such a link knows that its maker was killed, or could not go on. It *recovers* the PASS: all names become
+//! the receiver's or the giver's, by the first one. Private names go last: as long as a file has one, no other file gets
+//! its inode number, and by then its record is gone.
 
 use pidlockfile::{Attempt, Directory, Entry, Found, Name, OpenFile, Passage, Status, words_of};
 use rustix::fs::{AtFlags, linkat};

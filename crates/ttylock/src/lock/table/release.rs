@@ -73,7 +73,7 @@ pub(super) fn release(state: &mut State, request: &Request) -> Result<String, St
     for file in open.searched(&lock_names).chain(written) {
         let released = match is_of_another_port(state, file, (&first, resolved.node), pid) {
             true => Some(Released::stays(false, Stop::Busy(None))),
-            false => release_one(state, file, pid),
+            false => release_file(state, file, None, pid),
         };
         let stays = released.as_ref().filter(|it| it.removal.is_err()).map(|it| it.is_own);
         files.extend(released);
@@ -154,7 +154,7 @@ fn release_first(
 ) -> Option<(Released, Vec<Name>)> {
     let lock = recovery::read_recovered(state, first).ok()??;
     let names = lock.record.as_ref().filter(|_| is_own(state, &lock, pid))?.names.clone();
-    let released = release_read(state, first, Some(lock), pid)?;
+    let released = release_file(state, first, Some(lock), pid)?;
     Some((released, names))
 }
 
@@ -208,13 +208,9 @@ impl State {
     }
 }
 
-/// Removes a lock file of this process with all its recorded names, or a stale one. `None` if there is no such file.
-fn release_one(state: &mut State, file: LockFile<'_>, pid: Pid) -> Option<Released> {
-    release_read(state, file, None, pid)
-}
-
-/// The same of a lock that was read.
-fn release_read(
+/// Removes a lock file of this process with all its recorded names, or a stale one. The caller may have read it. `None` if
+/// there is no such file.
+fn release_file(
     state: &mut State,
     file: LockFile<'_>,
     mut read: Option<Lock>,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use pidlockfile::process::Machine;
-use pidlockfile::{Name, NewFile, OpenFile, Passage, Published, Status};
+use pidlockfile::{Name, NewFile, Passage, Published, Status};
 
 use crate::device::other_names::LinkDirectories;
 use crate::layout::Layout;
@@ -103,12 +103,6 @@ impl State {
     /// Opens all directories again at the next request.
     pub(super) fn close(&mut self) {
         self.open = None;
-    }
-
-    /// The request has tried to enter the gate on account of a file. If it stays inside, it keeps the passage for its
-    /// next files.
-    pub(super) fn has_entered(&mut self, opened: &OpenFile) {
-        self.passage = opened.passage().filter(|_| self.stays_in_gate).cloned();
     }
 
     /// Opens the lock directories and the state directory.
