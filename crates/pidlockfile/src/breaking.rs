@@ -7,14 +7,14 @@ use std::ffi::OsStr;
 use std::time::Duration;
 
 use crate::directory::Directory;
-use crate::draft::{Draft, NewFile, Published, has_a_name};
+use crate::draft::{Draft, NewFile, Published};
 use crate::errno::Errno;
 use crate::error::{Error, Step};
 use crate::exchange::{Attempt, Exchange, Otherwise, is_still, unlink_held};
 use crate::flocked::Flocked;
 #[cfg(unix)]
 use crate::forced;
-use crate::found::{Found, OpenFile};
+use crate::found::{CONTENT_BYTES, Found, OpenFile};
 use crate::gate::{Entry, Occupant};
 use crate::name::Name;
 use crate::sys;
@@ -22,8 +22,6 @@ use crate::sys;
 /// How often letting go is tried while another process is at the file, and the pause between.
 const TRIES: u32 = 100;
 const PAUSE: Duration = Duration::from_millis(2);
-/// More than any lock file that is released.
-const CONTENT_BYTES: usize = 1024 * 1024;
 
 impl Directory {
     /// Creates a lock, complete or not at all. An existing name is never replaced: `None` if the name is taken.
@@ -156,7 +154,9 @@ impl Directory {
             leading.extend(seen.filter(|seen| opened.was_seen_so(seen)).map(|_| name));
         }
         let says_so = || opened.says_the_same().map_err(Error::at(Step::Inspect, first));
-        if leading.len() < names.len() && opened.has_more_names_than(leading.len()) {
+        let count = u64::try_from(leading.len()).unwrap_or(u64::MAX);
+        let has_others = || sys::has_more_names_than(&opened.file.file, count);
+        if leading.len() < names.len() && has_others() {
             return Ok(Attempt::Contended);
         } else if leading.is_empty() || !says_so()? {
             return Ok(Attempt::Changed);
@@ -190,7 +190,7 @@ impl Directory {
         };
         match sys::inspect(self, name.as_os_str()) {
             Ok(seen) if seen.identity == published.identity => unlink_held(self, name),
-            Ok(_) | Err(Errno::NOENT) if has_a_name(&published.file) => Ok(Attempt::Contended),
+            Ok(_) | Err(Errno::NOENT) if published.has_a_name() => Ok(Attempt::Contended),
             Ok(_) | Err(Errno::NOENT) => Ok(Attempt::Changed),
             Err(errno) => Err(Error::new(Step::Inspect, name, errno)),
         }

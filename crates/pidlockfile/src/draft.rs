@@ -83,7 +83,7 @@ impl Published {
     /// has removed it.
     #[must_use]
     pub fn has_a_name(&self) -> bool {
-        has_a_name(&self.file)
+        sys::has_more_names_than(&self.file, 0)
     }
 
     /// The same file by a second descriptor of its opening.
@@ -103,12 +103,6 @@ impl Published {
         // It goes with the descriptor at the latest.
         let _ = sys::unlock_inode(&self.file);
     }
-}
-
-/// Whether a file that is not under its name still has another: then a forced release has moved it aside for a moment and
-/// puts it back. `false` only where the system says that the file was removed.
-pub(crate) fn has_a_name(file: &File) -> bool {
-    sys::stat_open(file).map_or(true, |stat| stat.links > 0)
 }
 
 /// A private name that removes itself, unless it has learnt that it is no longer its own.
@@ -299,7 +293,7 @@ impl<'d> Draft<'d> {
         }
         let seen = private.directory.identity_of(name.as_os_str());
         let lost = seen.is_ok_and(|seen| seen != Some(made.identity))
-            && sys::stat_open(&made.file).is_ok_and(|stat| stat.links <= private_names);
+            && !sys::has_more_names_than(&made.file, private_names);
         (!lost).then_some(made)
     }
 }

@@ -12,6 +12,9 @@ use crate::gate::Passage;
 use crate::status::{Identity, Obstacle, Status};
 use crate::sys;
 
+/// More than any lock file that is released or exchanged, in bytes.
+pub(crate) const CONTENT_BYTES: usize = 1024 * 1024;
+
 /// What a name leads to.
 #[derive(Debug)]
 #[expect(clippy::exhaustive_enums, reason = "the caller acts on each")]
@@ -74,11 +77,6 @@ impl OpenFile {
 
     pub(crate) fn says_the_same(&self) -> Result<bool, Errno> {
         Ok(read_limited(&self.file.file, self.limit, self.seen.size)? == self.content)
-    }
-
-    pub(crate) fn has_more_names_than(&self, count: usize) -> bool {
-        let count = u64::try_from(count).unwrap_or(u64::MAX);
-        sys::stat_open(&self.file.file).map_or(true, |seen| seen.links > count)
     }
 
     /// Half of [`OpenFile::is_still`]: without another look at what the file says.
@@ -148,7 +146,7 @@ impl OpenFile {
     /// Whether the file has a name still, whichever: `false` only where the system says that somebody has removed it.
     #[must_use]
     pub fn has_a_name(&self) -> bool {
-        self.has_more_names_than(0)
+        sys::has_more_names_than(&self.file.file, 0)
     }
 
     /// What the file says, up to the limit it was read with.

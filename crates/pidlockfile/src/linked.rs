@@ -7,7 +7,7 @@ use crate::draft::{Draft, NewFile, PrivateName, Published};
 use crate::errno::Errno;
 use crate::error::{Error, Step};
 use crate::exchange::{Attempt, Otherwise};
-use crate::found::{Found, OpenFile};
+use crate::found::{CONTENT_BYTES, Found, OpenFile};
 use crate::gate::Passage;
 use crate::name::Name;
 use crate::status::{Identity, Status};
@@ -35,12 +35,7 @@ impl Directory {
         let draft = draft.map_err(|errno| Error::new(Step::Prepare, ".", errno))?;
         Ok(Linked { directory: self, claim: *claim, draft })
     }
-}
 
-/// More than any lock file.
-const CONTENT_BYTES: usize = 1024 * 1024;
-
-impl Directory {
     /// Undoes [`Linked::exchange`]: a name and a private one change places once more, if the name leads to the judged file,
     /// which is held.
     ///

@@ -8,6 +8,7 @@
 #[cfg_attr(windows, path = "sys/windows.rs")]
 mod system;
 
+use std::fs::File;
 use std::io;
 
 pub(crate) use system::*;
@@ -33,6 +34,12 @@ impl Rename {
             Self::Over => "rename",
         }
     }
+}
+
+/// Whether a file has more names than this number, whichever; `false` only where the system says so. A file that has lost
+/// its name and has another one may have been moved aside for a moment: a forced release puts it back.
+pub(crate) fn has_more_names_than(file: &File, count: u64) -> bool {
+    stat_open(file).map_or(true, |stat| stat.links > count)
 }
 
 /// Fills the buffer from the start of a file, but asks no further than `expected` bytes: a known size saves the call
