@@ -92,12 +92,11 @@ impl Occupant {
         Self { entry }
     }
 
-    fn of(entry: [u8; ENTRY_BYTES]) -> Self {
+    /// The process that has entered last, by the gate's file. What cannot be read is as what is not written yet.
+    fn in_file(file: &File) -> Self {
+        let mut entry = [0; ENTRY_BYTES];
+        let _ = sys::read_start(file, &mut entry, ENTRY_BYTES);
         Self { entry }
-    }
-
-    fn entry(&self) -> &[u8] {
-        &self.entry
     }
 }
 
@@ -116,7 +115,7 @@ impl Gate {
             let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
             let ours = Occupant::entering(self.pid, time);
             // Where it cannot be written, others wait less long.
-            let _ = sys::write_all(&passage.inside.file, ours.entry());
+            let _ = sys::write_all(&passage.inside.file, &ours.entry);
         }
         Ok(entry)
     }
@@ -149,7 +148,7 @@ impl Gate {
                 return Err(Errno::PERM);
             }
             if !is_inside {
-                return Ok(Entry::Occupied(occupant_of(&inside.file)));
+                return Ok(Entry::Occupied(Occupant::in_file(&inside.file)));
             }
             // It may have been cleaned up: then others are at another one.
             if seen.links > 0 {
@@ -198,13 +197,6 @@ impl Gate {
             outcome => outcome,
         }
     }
-}
-
-/// Who has entered last, by the gate's file. What cannot be read is as what is not written yet.
-fn occupant_of(file: &File) -> Occupant {
-    let mut entry = [0; ENTRY_BYTES];
-    let _ = sys::read_start(file, &mut entry, ENTRY_BYTES);
-    Occupant::of(entry)
 }
 
 #[cfg(test)]
