@@ -97,7 +97,7 @@ struct Connection {
     /// Answers that the kernel has not taken yet.
     output: Vec<u8>,
     state: Input,
-    /// Its client leaves the line by closing its side.
+    /// Its client leaves the queue by closing its side.
     leaves: bool,
     /// Its client reads the slots of its grants.
     has_slots: bool,
@@ -161,7 +161,7 @@ pub(super) fn serve(
             return connection.become_link(shown);
         }
         Box::pin(connection.finish(end)).await;
-        connection.leave();
+        connection.close();
     }
 }
 
@@ -258,7 +258,7 @@ impl Connection {
     #[cfg(feature = "etcd")]
     fn become_link(self, shown: String) {
         // It has no holds.
-        self.shared.leave(self.id, AutoRelease::Off);
+        self.shared.end_connection(self.id, AutoRelease::Off);
         self.shared.core().connections.reuse_serial(self.serial);
         self.shared.cluster.welcome((self.transport, shown), self.peer);
     }
@@ -431,7 +431,7 @@ impl Connection {
         self.send().await
     }
 
-    /// Ready when the client of a request that waits is gone, or has left the line, even if the client has sent more
+    /// Ready when the client of a request that waits is gone, or has left the queue, even if the client has sent more
     /// requests.
     fn poll_peer(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.state == Input::Open {
@@ -560,14 +560,14 @@ impl Connection {
         let _ = self.send().await;
     }
 
-    /// Removes the holds and waits of the connection.
-    fn leave(mut self) {
+    /// Ends the connection in the engine, and closes it.
+    fn close(mut self) {
         #[cfg(feature = "etcd")]
         if self.transport.link().is_some_and(LinkStream::is_lost) {
             // Nobody has said that the client is gone.
             self.auto = AutoRelease::Off;
         }
-        self.shared.leave(self.id, self.auto);
+        self.shared.end_connection(self.id, self.auto);
         tracing::debug!(peer = %self.peer, conn_id = self.serial, "client left");
         // A peer that has closed its side first only reads what is already sent. A standby gets it in any case.
         if self.state != Input::Ended || self.transport.is_link() {

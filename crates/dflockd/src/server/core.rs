@@ -63,9 +63,9 @@ pub(super) struct Core {
     pub(super) watchers: Watchers,
     pub(super) sessions: Sessions,
     pub(super) penalties: Penalties,
-    /// When the driver runs next.
+    /// When the timer fires next.
     armed: Moment,
-    /// Notified when the driver must run earlier.
+    /// Notified when the timer must fire earlier.
     pub(super) rearmed: Arc<Notify>,
     pub(super) tallies: Tallies,
 }
@@ -179,8 +179,8 @@ impl Core {
         self.deliver(now);
     }
 
-    /// Removes the holds and waits of a connection.
-    pub(super) fn leave(&mut self, id: ConnId, now: Moment, auto: AutoRelease) {
+    /// A connection has ended: removes its holds, by the policy, and its waits.
+    pub(super) fn end_connection(&mut self, id: ConnId, now: Moment, auto: AutoRelease) {
         self.withdraw(now, id);
         self.end_watch(id);
         self.engine.disconnect(now, id, auto);
@@ -189,7 +189,7 @@ impl Core {
     }
 
     /// Passes on what the engine has changed: the records to the journal, the effects to the connections, and the next
-    /// deadline to the driver.
+    /// deadline to the timer.
     fn deliver(&mut self, now: Moment) {
         self.recording.note(&mut self.engine, now);
         while let Some(effect) = self.engine.take_effect() {
@@ -209,7 +209,7 @@ impl Core {
         self.rearm();
     }
 
-    /// Wakes the driver if it would run too late.
+    /// Wakes the timer if it would fire too late.
     fn rearm(&mut self) {
         let next = self.next_deadline();
         if next < self.armed {
@@ -225,9 +225,9 @@ impl Core {
         self.engine.next_deadline().min(self.sessions.next_deadline())
     }
 
-    /// One turn of the driver: serves what is due and returns the time of the next turn.
+    /// One turn of the timer: serves what is due and returns the time of the next turn.
     pub(super) fn turn(&mut self, now: Moment) -> Moment {
-        // The driver runs now, so nothing needs to wake it.
+        // The timer has fired now, so nothing needs to wake it.
         self.armed = Moment::default();
         self.engine.advance(now);
         self.deliver(now);

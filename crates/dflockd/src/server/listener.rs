@@ -181,7 +181,7 @@ fn begin_here(shared: &Arc<Shared>, stream: TcpStream, peer: Peer) {
         Some(seat) => drop(tokio::spawn(async move {
             match secure(&shared, stream, peer, Some(seat)).await {
                 Some(transport) => serve(shared, transport, seat, peer).await,
-                None => shared.leave(seat.0, AutoRelease::Off),
+                None => shared.end_connection(seat.0, AutoRelease::Off),
             }
         })),
         // It may be a standby.

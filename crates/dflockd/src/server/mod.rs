@@ -8,12 +8,12 @@
 //!             recorder ─▶ state       the record in files; or that in etcd, of the crate `leases_etcd`
 //! ```
 //!
-//! A client that is gone is noticed by its connection. `Connection::leave` ends it in the engine, which releases its
+//! A client that is gone is noticed by its connection. `Connection::close` ends it in the engine, which releases its
 //! holds, or keeps them for the grace. They stay if it is not known what became of the client.
 //!
 //! `run` needs a tokio runtime with I/O and time. `Shared` is for all other code: signals, HTTP, tests.
 //!
-//! Two tasks run as long as the server. The *driver* is the timer of the engine: it sleeps until the next deadline of a
+//! Two tasks run as long as the server. The *timer* is that of the engine: it sleeps until the next deadline of a
 //! lease, a wait or a session. A request wakes it only if it brings an earlier deadline, or changes a key that clients
 //! watch.
 //!
@@ -74,7 +74,7 @@ pub fn check_state(bytes: &[u8]) {
 /// # Errors
 /// The task that records holds has panicked.
 pub(crate) async fn run(shared: Arc<Shared>, listeners: Vec<Listener>) -> io::Result<()> {
-    let driver = tokio::spawn(drive(Arc::clone(&shared)));
+    let timer = tokio::spawn(run_timer(Arc::clone(&shared)));
     let recorder = start_recorder(&shared);
     #[cfg(feature = "etcd")]
     tokio::spawn(link::leader::serve_standbys(Arc::clone(&shared)));
@@ -100,7 +100,7 @@ pub(crate) async fn run(shared: Arc<Shared>, listeners: Vec<Listener>) -> io::Re
         recorder.await?;
     }
     leave_in_time(&shared).await;
-    driver.abort();
+    timer.abort();
     Ok(())
 }
 
@@ -123,11 +123,11 @@ async fn leave_in_time(shared: &Shared) {
     }
 }
 
-/// How often the driver runs if nothing is pending.
+/// How often the timer fires if nothing is pending.
 const IDLE: Duration = Duration::from_secs(3600);
 
 /// Runs for as long as the server.
-async fn drive(shared: Arc<Shared>) {
+async fn run_timer(shared: Arc<Shared>) {
     let rearmed = Arc::clone(&shared.core().rearmed);
     loop {
         let now = shared.now();

@@ -51,7 +51,7 @@ pub(crate) struct Visit<'a> {
 /// What is withdrawn if the answer does not reach the client.
 struct Undelivered<'a> {
     visit: &'a Visit<'a>,
-    /// Whether the request is in a line, or got its answer there.
+    /// Whether the request is in a queue, or got its answer there.
     waits: bool,
     tokens: Vec<Token>,
     is_delivered: bool,
@@ -245,7 +245,7 @@ impl Drop for Visit<'_> {
     fn drop(&mut self) {
         match self.session {
             Some((id, _)) => self.shared.leave_session(id),
-            None => self.shared.leave(self.conn, AutoRelease::Off),
+            None => self.shared.end_connection(self.conn, AutoRelease::Off),
         }
     }
 }

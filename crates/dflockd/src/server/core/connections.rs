@@ -1,7 +1,7 @@
 //! The table of connections, with what the server knows of each one; and the connections that watch a key. Each of them
 //! watches one key, and their number is limited.
 //!
-//! One key may have ten thousand watchers. So a change only begins a sweep over them, and each turn of the driver wakes
+//! One key may have ten thousand watchers. So a change only begins a sweep over them, and each turn of the timer wakes
 //! a portion of bounded size. Other clients are served between the portions.
 //!
 //! [`Population`] counts connections of one kind and their addresses. HTTP has one of its own.

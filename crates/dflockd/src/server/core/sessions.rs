@@ -11,7 +11,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use tokio::sync::Mutex;
 
-/// The most sessions that end in one turn of the driver because they are idle.
+/// The most sessions that end in one turn of the timer because they are idle.
 const ENDED_PER_TURN: usize = 64;
 
 /// What a client shows to use its session: 128 random bits, 32 lower-case hexadecimal digits.
@@ -155,7 +155,7 @@ impl Core {
     ) -> bool {
         let Some(session) = self.sessions.all.remove(&id) else { return false };
         self.connections.wake(session.conn);
-        self.leave(session.conn, now, auto);
+        self.end_connection(session.conn, now, auto);
         true
     }
 

@@ -139,10 +139,10 @@ impl Shared {
         poll_fn(|cx| self.core().recording.poll_recorded(mark, cx)).await
     }
 
-    /// Removes the holds and waits of a connection that has ended.
-    pub(crate) fn leave(&self, id: ConnId, auto: AutoRelease) {
+    /// A connection has ended: removes its holds, by the policy, and its waits.
+    pub(crate) fn end_connection(&self, id: ConnId, auto: AutoRelease) {
         let now = self.now();
-        self.core().leave(id, now, auto);
+        self.core().end_connection(id, now, auto);
         self.changed.notify_one();
     }
 

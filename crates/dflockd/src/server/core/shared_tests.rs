@@ -149,7 +149,7 @@ impl Scene {
                 return Progress::Done;
             }
             Verb::Disconnect => {
-                shared.core().leave(self.holder, now, AutoRelease::On);
+                shared.core().end_connection(self.holder, now, AutoRelease::On);
                 return Progress::Done;
             }
             Verb::Acquire => take(Claim::LOCK),
@@ -221,7 +221,7 @@ fn no_request_does_much_in_one_piece(
     while progress == Progress::More {
         pieces.push(scene.measure(|text| progress = scene.step(verb, &mut at, text)));
     }
-    // What is left for the driver.
+    // What is left for the timer.
     let mut is_due = true;
     while is_due {
         pieces.push(scene.measure(|_| {

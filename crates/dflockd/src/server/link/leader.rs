@@ -144,7 +144,7 @@ fn serve_stream(
                     let stream = LinkStream::of_leader(sender, receiver, Arc::clone(origin));
                     listener::spawn(shared, stream.into(), seat, peer);
                 }
-                None => shared.leave(seat.0, AutoRelease::Off),
+                None => shared.end_connection(seat.0, AutoRelease::Off),
             }
         }
         HTTP => {

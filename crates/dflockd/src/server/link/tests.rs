@@ -3,7 +3,7 @@
 use super::stream::{LinkStream, StandbyFacts};
 use super::*;
 use crate::server::core::Shared;
-use crate::server::drive;
+use crate::server::run_timer;
 use crate::server::transport::Peer;
 use crate::server::{Settings, listener};
 use hyper::body::Bytes;
@@ -163,7 +163,7 @@ fn a_client_is_late_only_if_its_standby_is_heard_of() {
     run(async {
         let settings = Settings { read_timeout: Seconds::new(1).unwrap(), ..Settings::default() };
         let (shared, origin) = (Arc::new(Shared::new(settings)), Arc::<StandbyFacts>::default());
-        let driver = tokio::spawn(drive(Arc::clone(&shared)));
+        let timer = tokio::spawn(run_timer(Arc::clone(&shared)));
         let mut pair = Pair::new().await;
         let (mut client, stream) = pair.open_from(&origin).await;
         let seat = listener::admit(&shared, Peer::Unix).unwrap();
@@ -180,7 +180,7 @@ fn a_client_is_late_only_if_its_standby_is_heard_of() {
         while held() > 0 {
             sleep(Duration::from_millis(50)).await;
         }
-        driver.abort();
+        timer.abort();
     });
 }
 
