@@ -253,5 +253,5 @@ async fn serve_term<J: Journal>(shared: &Arc<Shared>, journal: &mut J) -> Result
 }
 
 #[cfg(test)]
-#[path = "driver_tests.rs"]
+#[path = "turns_tests.rs"]
 mod tests;
