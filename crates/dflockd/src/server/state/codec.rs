@@ -108,7 +108,7 @@ pub(super) struct Index {
 
 /// The checksum so far, which the next one continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Chain(u32);
+pub(super) struct Checksum(u32);
 
 /// A hold, with its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -138,9 +138,9 @@ pub(super) enum Entry {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Read {
     /// An entry, the number of its bytes, and the checksum that the next one continues.
-    Entry(Entry, usize, Chain),
+    Entry(Entry, usize, Checksum),
     /// A mark with more behind it, and the checksum that the next entry continues.
-    More(Chain),
+    More(Checksum),
     /// Nothing more was written.
     End,
     /// Something was written that cannot be read.
@@ -148,11 +148,11 @@ pub(super) enum Read {
 }
 
 /// Appends the header; returns the checksum that the first entry continues.
-pub(super) fn push_header(out: &mut Vec<u8>, header: &Header) -> Chain {
+pub(super) fn push_header(out: &mut Vec<u8>, header: &Header) -> Checksum {
     let start = out.len();
     out.extend_from_slice(&MAGIC);
     push_fields(out, header);
-    push_sum(out, start, Chain::NONE)
+    push_sum(out, start, Checksum::NONE)
 }
 
 /// Appends the index.
@@ -161,7 +161,7 @@ pub(super) fn push_index(out: &mut Vec<u8>, index: &Index) {
     out.extend_from_slice(&INDEX_MAGIC);
     push_fields(out, &index.counts);
     out.extend_from_slice(&index.other.to_be_bytes());
-    push_sum(out, start, Chain::NONE);
+    push_sum(out, start, Checksum::NONE);
 }
 
 fn push_fields(out: &mut Vec<u8>, header: &Header) {
@@ -183,16 +183,16 @@ fn push_fields(out: &mut Vec<u8>, header: &Header) {
 }
 
 /// Appends the checksum of everything from `start` on; returns the one that the next entry continues.
-fn push_sum(out: &mut Vec<u8>, start: usize, before: Chain) -> Chain {
-    let chain = before.on(out.get(start..).unwrap_or_default());
-    out.extend_from_slice(&chain.0.to_be_bytes());
-    chain
+fn push_sum(out: &mut Vec<u8>, start: usize, before: Checksum) -> Checksum {
+    let sum = before.on(out.get(start..).unwrap_or_default());
+    out.extend_from_slice(&sum.0.to_be_bytes());
+    sum
 }
 
 /// `None` when it is none of ours or damaged.
-pub(super) fn read_header(bytes: &[u8]) -> Option<(Header, Chain)> {
-    let (mut fields, chain) = whole(bytes.get(..HEADER_BYTES)?, MAGIC)?;
-    Some((read_fields(&mut fields)?, chain))
+pub(super) fn read_header(bytes: &[u8]) -> Option<(Header, Checksum)> {
+    let (mut fields, sum) = whole(bytes.get(..HEADER_BYTES)?, MAGIC)?;
+    Some((read_fields(&mut fields)?, sum))
 }
 
 /// The index that counts, and its place; `None` when it is none of ours or damaged.
@@ -205,10 +205,10 @@ pub(super) fn read_index(bytes: &[u8]) -> Option<(Index, usize)> {
 }
 
 /// The bytes between the magic number and the checksum, if both are right.
-fn whole(bytes: &[u8], magic: [u8; 8]) -> Option<(&[u8], Chain)> {
-    let (body, sum) = bytes.split_last_chunk::<SUM_BYTES>()?;
-    let chain = Chain::NONE.on(body);
-    (*sum == chain.0.to_be_bytes()).then_some((body.strip_prefix(&magic)?, chain))
+fn whole(bytes: &[u8], magic: [u8; 8]) -> Option<(&[u8], Checksum)> {
+    let (body, written) = bytes.split_last_chunk::<SUM_BYTES>()?;
+    let sum = Checksum::NONE.on(body);
+    (*written == sum.0.to_be_bytes()).then_some((body.strip_prefix(&magic)?, sum))
 }
 
 fn read_fields(rest: &mut &[u8]) -> Option<Header> {
@@ -228,18 +228,23 @@ fn read_fields(rest: &mut &[u8]) -> Option<Header> {
 }
 
 /// Appends an entry; returns the checksum that the next one continues.
-pub(super) fn push_entry(out: &mut Vec<u8>, chain: Chain, entry: &Entry) -> Chain {
+pub(super) fn push_entry(out: &mut Vec<u8>, sum: Checksum, entry: &Entry) -> Checksum {
     match entry {
-        Entry::Held(held) => push_held(out, chain, held, true),
-        Entry::Ended(token) => push_body(out, chain, ENDED, &token.bytes()),
-        Entry::Fence(fence) => push_body(out, chain, FENCE, &fence.to_be_bytes()),
-        Entry::Whole => push_body(out, chain, WHOLE, &[]),
-        Entry::Closed => push_body(out, chain, CLOSED, &[]),
+        Entry::Held(held) => push_held(out, sum, held, true),
+        Entry::Ended(token) => push_body(out, sum, ENDED, &token.bytes()),
+        Entry::Fence(fence) => push_body(out, sum, FENCE, &fence.to_be_bytes()),
+        Entry::Whole => push_body(out, sum, WHOLE, &[]),
+        Entry::Closed => push_body(out, sum, CLOSED, &[]),
     }
 }
 
 /// Appends a hold as [`push_entry`] does, perhaps without its label.
-pub(super) fn push_held(out: &mut Vec<u8>, chain: Chain, held: &Held, has_label: bool) -> Chain {
+pub(super) fn push_held(
+    out: &mut Vec<u8>,
+    sum: Checksum,
+    held: &Held,
+    has_label: bool,
+) -> Checksum {
     let Held { ref kept, boot_micros } = *held;
     let (kind, last) = kept.slot.map_or((HELD, NO_WALL_CLOCK), |slot| (HELD_SLOT, u64::from(slot)));
     let numbers = [slots(kept.claim), kept.ttl.span().count(), boot_micros, last];
@@ -249,17 +254,17 @@ pub(super) fn push_held(out: &mut Vec<u8>, chain: Chain, held: &Held, has_label:
     let label = label.map(|label| format!("\n{}", label.write())).unwrap_or_default();
     let token = kept.token.bytes();
     let body = [&token, numbers.as_flattened(), &kept.key, label.as_bytes()].concat();
-    push_body(out, chain, kind, &body)
+    push_body(out, sum, kind, &body)
 }
 
 #[expect(clippy::expect_used, reason = "keys and labels have limits")]
-fn push_body(out: &mut Vec<u8>, chain: Chain, kind: u8, body: &[u8]) -> Chain {
+fn push_body(out: &mut Vec<u8>, sum: Checksum, kind: u8, body: &[u8]) -> Checksum {
     let start = out.len();
     let length = u16::try_from(body.len() + 1).expect("keys and labels have limits");
     out.extend_from_slice(&length.to_be_bytes());
     out.push(kind);
     out.extend_from_slice(body);
-    push_sum(out, start, chain)
+    push_sum(out, start, sum)
 }
 
 /// Bytes of a hold's entry in the file, without its label.
@@ -273,30 +278,30 @@ pub(super) fn label_bytes(label: Option<&Label>) -> u64 {
 }
 
 /// Appends the mark at the end; returns the checksum that the first entry behind it continues.
-pub(super) fn push_end(out: &mut Vec<u8>, chain: Chain) -> Chain {
+pub(super) fn push_end(out: &mut Vec<u8>, sum: Checksum) -> Checksum {
     let start = out.len();
     out.extend_from_slice(&[0; 2]);
-    push_sum(out, start, chain)
+    push_sum(out, start, sum)
 }
 
 /// Reads the entry at the beginning of `bytes`.
-pub(super) fn read_entry(bytes: &[u8], chain: Chain) -> Read {
+pub(super) fn read_entry(bytes: &[u8], sum: Checksum) -> Read {
     if let Some((&MORE, mark)) = bytes.split_first() {
         let end = [&[0], mark.get(..END_BYTES - 1).unwrap_or_default()].concat();
-        let is_mark = read_entry(&end, chain) == Read::End;
-        return if is_mark { Read::More(chain.on(&[0; 2])) } else { Read::Torn };
+        let is_mark = read_entry(&end, sum) == Read::End;
+        return if is_mark { Read::More(sum.on(&[0; 2])) } else { Read::Torn };
     }
     let entry = || {
         let count = usize::from(u16::from_be_bytes(*bytes.first_chunk::<2>()?));
         let (framed, rest) = bytes.split_at_checked(count + 2)?;
-        let chain = chain.on(framed);
-        if *rest.first_chunk::<SUM_BYTES>()? != chain.0.to_be_bytes() {
+        let sum = sum.on(framed);
+        if *rest.first_chunk::<SUM_BYTES>()? != sum.0.to_be_bytes() {
             return None;
         }
         if count == 0 {
             return Some(Read::End);
         }
-        Some(Read::Entry(read_body(framed.get(2..)?)?, count + FRAME_BYTES, chain))
+        Some(Read::Entry(read_body(framed.get(2..)?)?, count + FRAME_BYTES, sum))
     };
     // A file ends with the mark; without it the last write did not arrive whole.
     entry().unwrap_or(Read::Torn)
@@ -366,7 +371,7 @@ fn id(rest: &mut &[u8]) -> Option<[u8; 16]> {
     Some(*id)
 }
 
-impl Chain {
+impl Checksum {
     /// Of nothing.
     pub(super) const NONE: Self = Self(0);
 
@@ -426,9 +431,9 @@ mod tests {
         Held { kept: Kept { label: Label::read(label), ..kept }, ..held(b"k") }
     }
 
-    fn sealed(entry: &Entry, chain: Chain) -> Vec<u8> {
+    fn sealed(entry: &Entry, sum: Checksum) -> Vec<u8> {
         let mut out = Vec::new();
-        push_entry(&mut out, chain, entry);
+        push_entry(&mut out, sum, entry);
         out
     }
 
@@ -459,33 +464,33 @@ mod tests {
     #[case::whole(Entry::Whole)]
     #[case::closed(Entry::Closed)]
     fn entries_both_ways(#[case] entry: Entry) {
-        let chain = Chain(7);
-        let bytes = sealed(&entry, chain);
+        let sum = Checksum(7);
+        let bytes = sealed(&entry, sum);
         assert!(bytes.len() <= MAX_ENTRY_BYTES);
-        let Read::Entry(read, used, next) = read_entry(&bytes, chain) else { panic!() };
+        let Read::Entry(read, used, next) = read_entry(&bytes, sum) else { panic!() };
         assert_eq!((&read, used), (&entry, bytes.len()));
         if let Entry::Held(Held { kept, .. }) = entry {
             let count = held_bytes(&kept.key) + label_bytes(kept.label.as_ref());
             assert_eq!(count, bytes.len() as u64);
         }
-        breaks_everywhere(&bytes, |bytes| read_entry(bytes, chain) == Read::Torn);
+        breaks_everywhere(&bytes, |bytes| read_entry(bytes, sum) == Read::Torn);
         // Nor at another place in the file.
-        assert_eq!(read_entry(&bytes, Chain(8)), Read::Torn);
+        assert_eq!(read_entry(&bytes, Checksum(8)), Read::Torn);
         assert_eq!(read_entry(&bytes, next), Read::Torn);
     }
 
     #[test]
     fn an_end_mark_is_read_back_and_damage_is_noticed() {
         let mut mark = Vec::new();
-        let next = push_end(&mut mark, Chain(7));
+        let next = push_end(&mut mark, Checksum(7));
         assert_eq!(mark.len(), END_BYTES);
-        assert_eq!(read_entry(&mark, Chain(7)), Read::End);
-        assert_eq!(read_entry(&[0; 100], Chain(7)), Read::Torn);
-        breaks_everywhere(&mark, |bytes| read_entry(bytes, Chain(7)) == Read::Torn);
+        assert_eq!(read_entry(&mark, Checksum(7)), Read::End);
+        assert_eq!(read_entry(&[0; 100], Checksum(7)), Read::Torn);
+        breaks_everywhere(&mark, |bytes| read_entry(bytes, Checksum(7)) == Read::Torn);
         mark[0] = MORE;
-        assert_eq!(read_entry(&mark, Chain(7)), Read::More(next));
-        assert_eq!(read_entry(&mark, Chain(8)), Read::Torn);
-        breaks_everywhere(&mark, |bytes| read_entry(bytes, Chain(7)) == Read::Torn);
+        assert_eq!(read_entry(&mark, Checksum(7)), Read::More(next));
+        assert_eq!(read_entry(&mark, Checksum(8)), Read::Torn);
+        breaks_everywhere(&mark, |bytes| read_entry(bytes, Checksum(7)) == Read::Torn);
     }
 
     #[test]
@@ -499,9 +504,9 @@ mod tests {
     #[case(Header { closing: None, synced: false, slot: 0, ..header() })]
     fn headers_both_ways(#[case] header: Header) {
         let mut bytes = Vec::new();
-        let chain = push_header(&mut bytes, &header);
+        let sum = push_header(&mut bytes, &header);
         assert_eq!(bytes.len(), HEADER_BYTES);
-        assert_eq!(read_header(&bytes), Some((header, chain)));
+        assert_eq!(read_header(&bytes), Some((header, sum)));
         breaks_everywhere(&bytes, |bytes| read_header(bytes).is_none());
         assert_eq!(read_index(&bytes), None);
     }

@@ -20,7 +20,7 @@ use leases::journal::{Failed, Kept, Record, Recovered};
 use leases::{Moment, Seconds};
 
 use super::codec::{
-    CHOICE_AT, CHOICES, Chain, END_BYTES, Entry, HEADER_BYTES, Held, INDEX_BYTES, Index,
+    CHOICE_AT, CHOICES, Checksum, END_BYTES, Entry, HEADER_BYTES, Held, INDEX_BYTES, Index,
     MAX_ENTRY_BYTES, MAX_LABEL_BYTES, MORE, held_bytes, label_bytes, push_end, push_entry,
     push_header, push_held, push_index,
 };
@@ -50,7 +50,7 @@ pub(super) struct Ledger<D> {
     /// The place of the next index in its file.
     next_index: usize,
     /// The checksum that the entry after `pending` continues.
-    chain: Chain,
+    sum: Checksum,
     /// Whether the file that counts can be read to its end.
     intact: bool,
     /// The generation of the other file in the index.
@@ -91,7 +91,7 @@ impl<D: Disk> Ledger<D> {
             slot: 1 - found.next_slot % 2,
             at: 0,
             next_index: found.next_index,
-            chain: Chain::NONE,
+            sum: Checksum::NONE,
             intact: found.generation > 0 && found.damage.is_none(),
             other: 0,
             capacity: 0,
@@ -147,17 +147,17 @@ impl<D: Disk> Ledger<D> {
         match record {
             Record::Granted(kept) | Record::Extended(kept) => {
                 if let Some(entry) = self.promises.promise(kept) {
-                    self.chain = push_entry(&mut self.pending, self.chain, &entry);
+                    self.sum = push_entry(&mut self.pending, self.sum, &entry);
                 }
                 let held = held(kept.clone(), times);
                 self.forget(kept.token.fence());
                 self.hold(held.clone());
                 let fits = self.labels_fit();
-                self.chain = push_held(&mut self.pending, self.chain, &held, fits);
+                self.sum = push_held(&mut self.pending, self.sum, &held, fits);
             }
             Record::Ended(token) => {
                 self.forget(token.fence());
-                self.chain = push_entry(&mut self.pending, self.chain, &Entry::Ended(*token));
+                self.sum = push_entry(&mut self.pending, self.sum, &Entry::Ended(*token));
             }
         }
     }
@@ -276,7 +276,7 @@ impl<D: Disk> Ledger<D> {
     fn append(&mut self) -> io::Result<()> {
         let behind = self.at + END_BYTES as u64;
         let end = behind + self.pending.len() as u64;
-        self.chain = push_end(&mut self.pending, self.chain);
+        self.sum = push_end(&mut self.pending, self.sum);
         self.disk.write(self.slot, behind, &self.pending)?;
         self.disk.write(self.slot, self.at, &[MORE])?;
         self.at = end;
@@ -307,20 +307,20 @@ impl<D: Disk> Ledger<D> {
         self.write_index(times, synced)?;
         let mut bytes = Vec::new();
         let header = push_header(&mut bytes, &self.promises.header(generation, slot, times));
-        let mut chain = push_end(&mut bytes, header);
+        let mut sum = push_end(&mut bytes, header);
         let fits = self.labels_fit();
         for held in self.holds.values() {
-            chain = push_held(&mut bytes, chain, held, fits);
+            sum = push_held(&mut bytes, sum, held, fits);
         }
         for entry in [self.promises.fence(), Entry::Whole] {
-            chain = push_entry(&mut bytes, chain, &entry);
+            sum = push_entry(&mut bytes, sum, &entry);
         }
         let at = bytes.len() as u64;
-        let chain = push_end(&mut bytes, chain);
+        let sum = push_end(&mut bytes, sum);
         self.disk.write(slot, 0, &bytes)?;
         self.disk.write(slot, HEADER_BYTES as u64, &[MORE])?;
         self.other = if self.intact { self.generation } else { 0 };
-        (self.generation, self.slot, self.at, self.chain) = (generation, slot, at, chain);
+        (self.generation, self.slot, self.at, self.sum) = (generation, slot, at, sum);
         self.intact = true;
         // The earlier index also permits this file to count.
         if let Err(err) = self.write_index(times, Synced::No) {
@@ -371,7 +371,7 @@ impl<D: Disk> Ledger<D> {
     /// An error of the system.
     pub(super) fn close(&mut self, times: Times) -> io::Result<()> {
         if self.flush(times).is_ok() {
-            self.chain = push_entry(&mut self.pending, self.chain, &Entry::Closed);
+            self.sum = push_entry(&mut self.pending, self.sum, &Entry::Closed);
             self.append()?;
         }
         self.disk.sync(self.slot)?;

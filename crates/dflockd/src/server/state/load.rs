@@ -213,7 +213,7 @@ pub(super) fn load(found: FileBytes<'_>, boot: &BootId, now_micros: u64) -> Load
     }
 }
 
-/// See the module.
+/// One file of holds, read as far as it is intact.
 pub(super) struct LogFile {
     /// The header of the file.
     pub(super) header: Header,
@@ -234,7 +234,7 @@ pub(super) struct LogFile {
 impl LogFile {
     /// Reads a file; `None` if its header is invalid.
     pub(super) fn read(bytes: &[u8], slot: usize) -> Option<Self> {
-        let (header, mut chain) = read_header(bytes)?;
+        let (header, mut sum) = read_header(bytes)?;
         let mut file = Self {
             header,
             slot,
@@ -247,7 +247,7 @@ impl LogFile {
         };
         let mut rest = bytes.get(HEADER_BYTES..).unwrap_or_default();
         loop {
-            match read_entry(rest, chain) {
+            match read_entry(rest, sum) {
                 Read::End => return Some(file),
                 Read::Torn => {
                     file.is_torn = true;
@@ -255,12 +255,12 @@ impl LogFile {
                 }
                 Read::More(next) => {
                     rest = rest.get(END_BYTES..).unwrap_or_default();
-                    chain = next;
+                    sum = next;
                 }
                 Read::Entry(entry, used, next) => {
                     file.take(entry);
                     rest = rest.get(used..).unwrap_or_default();
-                    chain = next;
+                    sum = next;
                 }
             }
         }

@@ -30,33 +30,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::task::spawn_blocking;
 
-/// A record that continues what was found, and an engine that continues with it.
-#[cfg(test)]
-fn resumed<D: Disk>(
-    disk: D,
-    origin: Origin,
-    found: Loaded,
-    engine: &mut leases::Engine,
-    usual: Seconds,
-    times: Times,
-) -> Ledger<D> {
-    let ledger = Ledger::resume(disk, origin, found, usual, times);
-    engine.record(leases::LeaseStart::Grant);
-    ledger.recovered(times).restore(times.now, engine);
-    ledger
-}
-
-/// Notes what has changed in an engine.
-#[cfg(test)]
-fn note_changes<D: Disk>(engine: &mut leases::Engine, ledger: &mut Ledger<D>, times: Times) {
-    let mut records = Vec::new();
-    engine.take_changes(times.now, &mut records);
-    for record in &records {
-        ledger.note(record, times);
-    }
-}
-
-/// See the module.
+/// The journal of one server, in its state directory.
 pub(in crate::server) struct DiskJournal {
     ledger: Ledger<Files>,
     /// Held for as long as the journal is used.
@@ -379,6 +353,32 @@ fn reserve(file: &File, bytes: u64) -> io::Result<()> {
 #[cfg(not(any(target_os = "linux", target_os = "freebsd")))]
 fn reserve(_file: &File, _bytes: u64) -> io::Result<()> {
     Ok(())
+}
+
+/// A record that continues what was found, and an engine that continues with it.
+#[cfg(test)]
+fn resumed<D: Disk>(
+    disk: D,
+    origin: Origin,
+    found: Loaded,
+    engine: &mut leases::Engine,
+    usual: Seconds,
+    times: Times,
+) -> Ledger<D> {
+    let ledger = Ledger::resume(disk, origin, found, usual, times);
+    engine.record(leases::LeaseStart::Grant);
+    ledger.recovered(times).restore(times.now, engine);
+    ledger
+}
+
+/// Notes what has changed in an engine.
+#[cfg(test)]
+fn note_changes<D: Disk>(engine: &mut leases::Engine, ledger: &mut Ledger<D>, times: Times) {
+    let mut records = Vec::new();
+    engine.take_changes(times.now, &mut records);
+    for record in &records {
+        ledger.note(record, times);
+    }
 }
 
 #[cfg(test)]
