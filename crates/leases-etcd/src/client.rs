@@ -2,7 +2,7 @@
 //!
 //! Each call is sent once, and an answer that comes after the deadline counts as none.
 //!
-//! A [`Session`] is the lease of etcd by which others see that this server lives. It is for liveness alone: no promise
+//! A [`Presence`] is the lease of etcd by which others see that this server lives. It is for liveness alone: no promise
 //! about a lock depends on it.
 
 use super::rpc::auth_client::AuthClient;
@@ -55,8 +55,9 @@ pub(crate) enum Failure {
     Refused,
 }
 
+/// The member in use, and the connection to it.
 #[derive(Default)]
-struct Link {
+struct InUse {
     /// The position of the member in the list.
     at: usize,
     /// When a member was given up, for the first time since the last success.
@@ -67,11 +68,11 @@ struct Link {
     token: Option<MetadataValue<Ascii>>,
 }
 
-impl Link {
-    fn line(&self) -> Option<Line> {
+impl InUse {
+    fn member(&self) -> Option<Member> {
         let channel = self.channel.clone()?;
         let limit = self.limit(Instant::now());
-        Some(Line { channel, token: self.token.clone(), generation: self.generation, limit })
+        Some(Member { channel, token: self.token.clone(), generation: self.generation, limit })
     }
 
     fn limit(&self, now: Instant) -> Duration {
@@ -95,7 +96,7 @@ impl Link {
 pub(crate) struct Client {
     members: Vec<Endpoint>,
     user: Option<EtcdUser>,
-    link: Mutex<Link>,
+    in_use: Mutex<InUse>,
     calls: AtomicU64,
     unclear: AtomicU64,
     /// Attempts since the last clear answer.
@@ -104,9 +105,9 @@ pub(crate) struct Client {
     full: AtomicBool,
 }
 
-/// A connection to a member.
+/// A member, over a connection to it.
 #[derive(Clone)]
-struct Line {
+struct Member {
     channel: Channel,
     token: Option<MetadataValue<Ascii>>,
     generation: u64,
@@ -114,7 +115,7 @@ struct Line {
     limit: Duration,
 }
 
-impl Line {
+impl Member {
     /// Prepares a request for any member: with our token, and so that a member without a leader refuses it at once
     /// instead of keeping it waiting.
     fn request<T>(&self, message: impl IntoRequest<T>) -> Request<T> {
@@ -133,7 +134,7 @@ impl Client {
         Self {
             members: settings.members,
             user: settings.user,
-            link: Mutex::new(Link::default()),
+            in_use: Mutex::new(InUse::default()),
             calls: AtomicU64::new(0),
             unclear: AtomicU64::new(0),
             failed: AtomicU32::new(0),
@@ -171,15 +172,15 @@ impl Client {
     }
 
     pub(crate) async fn range(&self, message: RangeRequest) -> Result<RangeResponse, Failure> {
-        self.call(async |line: Line| {
-            KvClient::new(line.channel.clone()).range(line.request(message)).await
+        self.call(async |member: Member| {
+            KvClient::new(member.channel.clone()).range(member.request(message)).await
         })
         .await
     }
 
     pub(crate) async fn txn(&self, message: TxnRequest) -> Result<TxnResponse, Failure> {
-        self.call(async |line: Line| {
-            KvClient::new(line.channel.clone()).txn(line.request(message)).await
+        self.call(async |member: Member| {
+            KvClient::new(member.channel.clone()).txn(member.request(message)).await
         })
         .await
     }
@@ -188,8 +189,8 @@ impl Client {
     pub(crate) async fn grant(&self, seconds: i64) -> Result<i64, Failure> {
         let message = LeaseGrantRequest { ttl: seconds, id: 0 };
         let answer = self
-            .call(async |line: Line| {
-                LeaseClient::new(line.channel.clone()).lease_grant(line.request(message)).await
+            .call(async |member: Member| {
+                LeaseClient::new(member.channel.clone()).lease_grant(member.request(message)).await
             })
             .await?;
         if answer.error.is_empty() { Ok(answer.id) } else { Err(Failure::Refused) }
@@ -198,8 +199,8 @@ impl Client {
     /// Ends a lease. It is refused if there is no such lease.
     pub(crate) async fn revoke(&self, id: i64) -> Result<(), Failure> {
         let message = LeaseRevokeRequest { id };
-        self.call(async |line: Line| {
-            LeaseClient::new(line.channel.clone()).lease_revoke(line.request(message)).await
+        self.call(async |member: Member| {
+            LeaseClient::new(member.channel.clone()).lease_revoke(member.request(message)).await
         })
         .await
         .map(drop)
@@ -207,12 +208,12 @@ impl Client {
 
     /// Keeps the lease alive; returns its seconds from now, or 0 if it is gone.
     pub(crate) async fn keep_alive(&self, id: i64) -> Result<i64, Failure> {
-        let once = async |line: Line| {
+        let once = async |member: Member| {
             let stream = tokio_stream::once(LeaseKeepAliveRequest { id });
             let mut request = Request::new(stream);
-            *request.metadata_mut() = line.request(()).into_parts().0;
+            *request.metadata_mut() = member.request(()).into_parts().0;
             let mut answers =
-                LeaseClient::new(line.channel.clone()).lease_keep_alive(request).await?;
+                LeaseClient::new(member.channel.clone()).lease_keep_alive(request).await?;
             let first = answers.get_mut().message().await?;
             first.map(Response::new).ok_or_else(|| Status::unavailable("no answer"))
         };
@@ -220,7 +221,7 @@ impl Client {
     }
 
     /// One attempt at one member, and after an unclear one the pause before the next. So callers may try again at once.
-    async fn call<T, F>(&self, send: impl FnOnce(Line) -> F) -> Result<T, Failure>
+    async fn call<T, F>(&self, send: impl FnOnce(Member) -> F) -> Result<T, Failure>
     where
         F: Future<Output = Result<Response<T>, Status>>,
     {
@@ -234,15 +235,15 @@ impl Client {
         outcome
     }
 
-    async fn attempt<T, F>(&self, send: impl FnOnce(Line) -> F) -> Result<T, Failure>
+    async fn attempt<T, F>(&self, send: impl FnOnce(Member) -> F) -> Result<T, Failure>
     where
         F: Future<Output = Result<Response<T>, Status>>,
     {
-        let line = self.line().await?;
-        let (generation, limit) = (line.generation, line.limit);
+        let member = self.member().await?;
+        let (generation, limit) = (member.generation, member.limit);
         self.calls.fetch_add(1, Ordering::Relaxed);
         let begun = Instant::now();
-        let status = match tokio::time::timeout(limit, send(line)).await {
+        let status = match tokio::time::timeout(limit, send(member)).await {
             // If this process stood still, another server may have led since.
             Ok(Ok(answer)) if begun.elapsed() <= CALL => return Ok(answer.into_inner()),
             Ok(Ok(_)) => Status::deadline_exceeded("the answer is too old"),
@@ -261,30 +262,30 @@ impl Client {
     }
 
     /// The connection in use, or a new one.
-    async fn line(&self) -> Result<Line, Failure> {
-        let mut link = self.link.lock().await;
-        let place = link.at.checked_rem(self.members.len()).unwrap_or(0);
-        let member = self.members.get(place).ok_or(Failure::Unclear)?;
-        if link.channel.is_none() {
-            link.channel = connect(member).await;
-            link.generation += 1;
+    async fn member(&self) -> Result<Member, Failure> {
+        let mut in_use = self.in_use.lock().await;
+        let place = in_use.at.checked_rem(self.members.len()).unwrap_or(0);
+        let endpoint = self.members.get(place).ok_or(Failure::Unclear)?;
+        if in_use.channel.is_none() {
+            in_use.channel = connect(endpoint).await;
+            in_use.generation += 1;
         }
-        if let Some(user) = self.user.as_ref().filter(|_| link.token.is_none()) {
-            if let Some(channel) = link.channel.take() {
+        if let Some(user) = self.user.as_ref().filter(|_| in_use.token.is_none()) {
+            if let Some(channel) = in_use.channel.take() {
                 let token = authenticate(channel.clone(), user).await;
                 let name = &user.name;
                 let token = token.inspect_err(
-                    |why| tracing::warn!(user = name, member = %member.uri(), "{why}"),
+                    |why| tracing::warn!(user = name, member = %endpoint.uri(), "{why}"),
                 );
-                link.token = token.ok();
-                link.channel = link.token.is_some().then_some(channel);
-                link.generation += 1;
+                in_use.token = token.ok();
+                in_use.channel = in_use.token.is_some().then_some(channel);
+                in_use.generation += 1;
             }
         }
-        if link.channel.is_none() {
-            link.at = link.at.wrapping_add(1);
+        if in_use.channel.is_none() {
+            in_use.at = in_use.at.wrapping_add(1);
         }
-        link.line().ok_or(Failure::Unclear)
+        in_use.member().ok_or(Failure::Unclear)
     }
 
     /// Checks whether etcd has space, and moves to the leader if it is in the list and not in use yet. Through a
@@ -292,9 +293,9 @@ impl Client {
     /// message. Calls under way are answered by the old connection.
     pub(crate) async fn go_to_leader(&self) {
         let (old, at) = {
-            let link = self.link.lock().await;
-            let Some(old) = link.line() else { return };
-            (old, link.at.checked_rem(self.members.len()).unwrap_or(0))
+            let in_use = self.in_use.lock().await;
+            let Some(old) = in_use.member() else { return };
+            (old, in_use.at.checked_rem(self.members.len()).unwrap_or(0))
         };
         let Some(status) = status_of(&old).await else { return };
         self.note_space(status.errors.iter().any(|alarm| alarm.contains(NO_SPACE)));
@@ -303,7 +304,7 @@ impl Client {
         }
         for (place, member) in self.members.iter().enumerate().filter(|(place, _)| *place != at) {
             let Some(channel) = connect(member).await else { continue };
-            let new = Line { channel, ..old.clone() };
+            let new = Member { channel, ..old.clone() };
             if status_of(&new).await.as_ref().and_then(leads) == Some(true) {
                 return self.go_over(place, new).await;
             }
@@ -311,23 +312,23 @@ impl Client {
     }
 
     /// Uses this connection from now on, unless the present one has been given up meanwhile.
-    async fn go_over(&self, place: usize, new: Line) {
-        let mut link = self.link.lock().await;
-        if link.generation == new.generation && link.channel.is_some() {
-            link.at = place;
-            link.channel = Some(new.channel);
-            link.generation += 1;
+    async fn go_over(&self, place: usize, new: Member) {
+        let mut in_use = self.in_use.lock().await;
+        if in_use.generation == new.generation && in_use.channel.is_some() {
+            in_use.at = place;
+            in_use.channel = Some(new.channel);
+            in_use.generation += 1;
         }
     }
 
     /// Makes the next call log in again, or go to the next member, unless another task has done so already.
     async fn give_up(&self, generation: u64, needs_login: bool) {
-        let mut link = self.link.lock().await;
-        if link.generation != generation || link.channel.is_none() {
+        let mut in_use = self.in_use.lock().await;
+        if in_use.generation != generation || in_use.channel.is_none() {
         } else if needs_login {
-            link.token = None;
+            in_use.token = None;
         } else {
-            link.give_up(Instant::now());
+            in_use.give_up(Instant::now());
         }
     }
 }
@@ -361,10 +362,10 @@ async fn connect(member: &Endpoint) -> Option<Channel> {
 }
 
 /// The status of the member at the other end.
-async fn status_of(line: &Line) -> Option<StatusResponse> {
-    let mut member = MaintenanceClient::new(line.channel.clone());
-    let request = line.request(StatusRequest {});
-    Some(tokio::time::timeout(CALL, member.status(request)).await.ok()?.ok()?.into_inner())
+async fn status_of(member: &Member) -> Option<StatusResponse> {
+    let mut maintenance = MaintenanceClient::new(member.channel.clone());
+    let request = member.request(StatusRequest {});
+    Some(tokio::time::timeout(CALL, maintenance.status(request)).await.ok()?.ok()?.into_inner())
 }
 
 /// Whether a member is the leader; `None` if it knows no leader.
@@ -414,9 +415,9 @@ const SEARCH_EVERY: Duration = Duration::from_secs(2);
 
 /// The present lease; none before the first one and after a loss. Kept alive until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Session(Arc<watch::Sender<Option<i64>>>);
+pub(crate) struct Presence(Arc<watch::Sender<Option<i64>>>);
 
-impl Session {
+impl Presence {
     /// Must be called on the runtime.
     pub(crate) fn start(client: &Arc<Client>) -> Self {
         let lease = Arc::new(watch::channel(None).0);
@@ -597,15 +598,15 @@ mod tests {
     /// Short deadlines end after the time of an election, even if more members are given up during it.
     #[test]
     fn calls_are_short_for_the_time_of_an_election() {
-        let mut link = Link::default();
+        let mut in_use = InUse::default();
         let begun = Instant::now();
-        assert_eq!(link.limit(begun), CALL);
-        link.give_up(begun);
-        link.give_up(begun + ELECTION / 2);
-        assert_eq!(link.limit(begun + ELECTION / 2), CALL_AFTER_LOSS);
-        assert_eq!(link.limit(begun + ELECTION), CALL);
-        link.give_up(begun + ELECTION);
-        assert_eq!((link.limit(begun + ELECTION), link.at), (CALL_AFTER_LOSS, 3));
+        assert_eq!(in_use.limit(begun), CALL);
+        in_use.give_up(begun);
+        in_use.give_up(begun + ELECTION / 2);
+        assert_eq!(in_use.limit(begun + ELECTION / 2), CALL_AFTER_LOSS);
+        assert_eq!(in_use.limit(begun + ELECTION), CALL);
+        in_use.give_up(begun + ELECTION);
+        assert_eq!((in_use.limit(begun + ELECTION), in_use.at), (CALL_AFTER_LOSS, 3));
     }
 
     /// Of a member that refuses connections.
@@ -615,8 +616,8 @@ mod tests {
     }
 
     /// As if the member had accepted the connection.
-    async fn link(client: &Client) {
-        client.link.lock().await.channel = Some(client.members[0].connect_lazy());
+    async fn connected(client: &Client) {
+        client.in_use.lock().await.channel = Some(client.members[0].connect_lazy());
     }
 
     /// An answer from before a pause of this process says nothing about the present.
@@ -624,7 +625,7 @@ mod tests {
     async fn an_answer_that_is_too_old_counts_as_none() {
         let client = client();
         for (lasts, want) in [(Duration::ZERO, Ok(())), (CALL, Err(Failure::Unclear))] {
-            link(&client).await;
+            connected(&client).await;
             let answer = async |_| {
                 std::thread::sleep(lasts);
                 Ok(Response::new(()))
@@ -642,7 +643,7 @@ mod tests {
             assert_eq!(client.revoke(1).await, Err(Failure::Unclear));
             assert!(begun.elapsed() >= pause(failed));
         }
-        link(&client).await;
+        connected(&client).await;
         assert_eq!(client.call(async |_| Ok(Response::new(()))).await, Ok(()));
         assert_eq!(client.failed.load(Ordering::Relaxed), 0);
         let pauses = [1, 2, 10, 100, 101, u32::MAX].map(|failed| pause(failed).as_millis());

@@ -79,11 +79,11 @@ impl Names {
     }
 }
 
-/// One term of one server, a random number.
+/// Identifies one term of one server: a random number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Leader(pub(super) u64);
+pub(super) struct LeaderId(pub(super) u64);
 
-impl fmt::Display for Leader {
+impl fmt::Display for LeaderId {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "{:016x}", self.0)
     }
@@ -98,7 +98,7 @@ pub(super) struct Term {
     pub(super) longest: Ttl,
     /// No greater fence was recorded.
     pub(super) fence: u64,
-    pub(super) leader: Leader,
+    pub(super) leader: LeaderId,
     /// The number of the commit in this leader's term.
     pub(super) commit: u64,
     /// Set while holds may be missing.
@@ -176,7 +176,7 @@ impl Term {
             cluster: read_hex(cluster)?,
             longest: Ttl::new(read_decimal(longest)?)?,
             fence: read_hex(fence)?,
-            leader: Leader(read_hex(leader)?),
+            leader: LeaderId(read_hex(leader)?),
             commit: read_decimal(commit)?,
             wait,
         })
@@ -203,7 +203,7 @@ impl fmt::Debug for Contact {
 }
 
 /// The value of `leader`.
-pub(super) fn write_leader(leader: Leader, contact: &Contact) -> Vec<u8> {
+pub(super) fn write_leader(leader: LeaderId, contact: &Contact) -> Vec<u8> {
     let Contact { address, secret, is_tls } = contact;
     let kind = if *is_tls { "tls" } else { "plain" };
     format!("{leader} {secret} {kind} {address}").into_bytes()
@@ -356,7 +356,7 @@ pub(super) mod tests {
         cluster: 0xc1,
         longest: Ttl::new(60).unwrap(),
         fence: 0xfe,
-        leader: Leader(0x1e),
+        leader: LeaderId(0x1e),
         commit: 12,
         wait: None,
     };
@@ -441,7 +441,7 @@ pub(super) mod tests {
         ] {
             let (address, secret) = ("10.0.0.1:6388".to_owned(), "5ec7e7".to_owned());
             let contact = Contact { address, secret, is_tls };
-            assert_eq!(write_leader(Leader(0x1e), &contact), text.as_bytes());
+            assert_eq!(write_leader(LeaderId(0x1e), &contact), text.as_bytes());
             assert_eq!(read_leader(text.as_bytes()), Some(contact));
         }
         for text in [

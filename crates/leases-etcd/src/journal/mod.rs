@@ -15,10 +15,10 @@ mod txn;
 
 pub use format::Contact;
 
-use crate::client::{Client, Failure, Session};
+use crate::client::{Client, Failure, Presence};
 use crate::rpc::{RangeRequest, RangeResponse, ResponseHeader, TxnRequest, TxnResponse};
 use crate::{EtcdNumbers, Settings};
-use format::{Leader, Names, Term, Unusable, Wait, read_hold, read_leader};
+use format::{LeaderId, Names, Term, Unusable, Wait, read_hold, read_leader};
 use leases::Ttl;
 use leases::journal::{Failed, Journal, Kept, Record, Recovered};
 use std::collections::HashMap;
@@ -52,7 +52,7 @@ pub struct EtcdJournal {
     /// How other servers reach this one while it leads.
     contact: Contact,
     seen: Arc<watch::Sender<Seen>>,
-    session: Option<Session>,
+    presence: Option<Presence>,
     /// The term of this server, while it leads.
     lead: Option<Lead>,
 }
@@ -97,7 +97,7 @@ impl Observer {
         EtcdNumbers { session, leads, ..self.client.numbers() }
     }
 
-    /// Ends the session of a leader whose process has ended, so that the next one need not wait for that. A leader that
+    /// Ends the presence of a leader whose process has ended, so that the next one need not wait for that. A leader that
     /// lives all the same leads on until another server has taken the lead.
     pub async fn depose(&self, lease: i64) {
         let _it_ends_by_itself = self.client.revoke(lease).await;
@@ -159,7 +159,7 @@ impl EtcdJournal {
         let client = Arc::new(Client::new(settings));
         let seen = Arc::new(watch::channel(Seen::Unclear).0);
         let heard = Heard { revision: 0, usual: default_lease, longest: default_lease };
-        Self { client, names, heard, contact, seen, session: None, lead: None }
+        Self { client, names, heard, contact, seen, presence: None, lead: None }
     }
 
     /// Shows who leads.
@@ -178,7 +178,7 @@ impl EtcdJournal {
 
     /// One attempt to take the lead and read the holds.
     async fn take_lead(&mut self) -> Result<Recovered, NotYet> {
-        self.session.get_or_insert_with(|| Session::start(&self.client));
+        self.presence.get_or_insert_with(|| Presence::start(&self.client));
         let found = self.send(txn::leadership(&self.names)).await?;
         let etcd = found.header.as_ref().ok_or(Failed)?;
         let (term, leader) = txn::read_leadership(&found).ok_or(Failed)?;
@@ -188,8 +188,8 @@ impl EtcdJournal {
             self.show(Seen::Other { lease: other.lease, contact });
             return Err(NotYet::Follows(other.lease));
         }
-        let session = self.session.as_ref().ok_or(NotYet::Unclear)?;
-        let lease = timeout(CHECK, session.some_lease()).await.ok().flatten();
+        let presence = self.presence.as_ref().ok_or(NotYet::Unclear)?;
+        let lease = timeout(CHECK, presence.some_lease()).await.ok().flatten();
         let lease = lease.ok_or(NotYet::Unclear)?;
         self.refuse_old_format().await?;
         let (revision, leader) = (mod_revision(term), mod_revision(leader));
@@ -267,8 +267,8 @@ impl EtcdJournal {
 
     /// The lease of the leader's key has ended, but the term goes on if nobody has taken the lead meanwhile.
     async fn lead_again(&self, mut lead: Lead) -> Result<Lead, Failed> {
-        let session = self.session.as_ref().ok_or(Failed)?;
-        let lease = timeout(BUDGET, session.some_lease()).await.ok().flatten();
+        let presence = self.presence.as_ref().ok_or(Failed)?;
+        let lease = timeout(BUDGET, presence.some_lease()).await.ok().flatten();
         lead.lease = lease.ok_or(Failed)?;
         lead.term.commit += 1;
         let (term, contact) = ((lead.revision, &lead.term), (0, &self.contact));
@@ -281,16 +281,16 @@ impl EtcdJournal {
     /// Gives up the lead, if this server has it.
     async fn resign(&mut self) {
         self.lead = None;
-        let Some(session) = self.session.take() else { return };
-        let lease = session.lease();
-        drop(session);
+        let Some(presence) = self.presence.take() else { return };
+        let lease = presence.lease();
+        drop(presence);
         if let Some(lease) = lease {
             let _it_ends_by_itself = self.client.revoke(lease).await;
         }
     }
 
     fn has_lease(&self, lease: i64) -> bool {
-        self.session.as_ref().is_some_and(|session| session.lease() == Some(lease))
+        self.presence.as_ref().is_some_and(|presence| presence.lease() == Some(lease))
     }
 }
 
@@ -419,7 +419,7 @@ fn first_term(last: Option<Term>, etcd: &ResponseHeader, heard: Heard) -> Term {
         let begun = known.and_then(|last| last.wait).filter(|wait| wait.cluster == found);
         begun.unwrap_or(Wait { cluster: found, left_micros: longest.span().micros() })
     });
-    Term { cluster, longest, fence, leader: Leader(crate::random()), commit: 0, wait }
+    Term { cluster, longest, fence, leader: LeaderId(crate::random()), commit: 0, wait }
 }
 
 impl Lead {

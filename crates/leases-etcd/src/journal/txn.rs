@@ -135,7 +135,7 @@ const fn range(response: Option<&Response>) -> Option<&RangeResponse> {
 #[cfg(test)]
 mod tests {
     use super::super::MAX_RECORDS;
-    use super::super::format::Leader;
+    use super::super::format::LeaderId;
     use super::*;
     use crate::rpc::{ResponseHeader, ResponseOp};
     use leases::journal::Kept;
@@ -148,7 +148,7 @@ mod tests {
         cluster: 1,
         longest: Ttl::new(9).unwrap(),
         fence: 5,
-        leader: Leader(7),
+        leader: LeaderId(7),
         commit: 3,
         wait: None,
     };
@@ -219,7 +219,7 @@ mod tests {
         for other in [
             Term { commit: 2, ..TERM },
             Term { commit: 4, ..TERM },
-            Term { leader: Leader(8), ..TERM },
+            Term { leader: LeaderId(8), ..TERM },
         ] {
             assert_eq!(read_committed(&failed(other.write()), &TERM), None);
         }

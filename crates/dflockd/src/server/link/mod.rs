@@ -17,8 +17,8 @@
 //! - Anything else, above all the end of the link: it is not known what became of the client. Its holds stay.
 //!
 //! When the leader dies, its links end. Each standby closes the clients of such a link (`standby::pass`), and lets new
-//! ones wait (`Leader::Changing`). If the leader's own socket refuses connections, a standby ends the leader's session in
-//! etcd (`depose`). Otherwise the session expires. One standby then takes the lead and reads the holds (`leases_etcd`),
+//! ones wait (`Leader::Changing`). If the leader's own socket refuses connections, a standby ends the leader's presence in
+//! etcd (`depose`). Otherwise that expires. One standby then takes the lead and reads the holds (`leases_etcd`),
 //! and its engine continues with them (`Core::begin_term`). The others link to it. Clients come back by themselves, and
 //! renew.
 
@@ -127,7 +127,7 @@ async fn watch_for_silence(ping: Option<h2::PingPong>, most: u32, mut heard: imp
     }
 }
 
-/// How long a new connection is kept waiting while the leader changes. This is longer than the session in etcd of a
+/// How long a new connection is kept waiting while the leader changes. This is longer than the presence in etcd of a
 /// leader that has died.
 const PATIENCE: Duration = Duration::from_secs(4);
 
