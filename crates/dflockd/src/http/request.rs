@@ -1,12 +1,12 @@
 //! What a request asks for. Method and path → a [`Route`], or why there is none; query (`key=PART&limit=N`, and those of
-//! requests for locks) → [`Wanted`]; path, key and JSON of the body → a request to the engine.
+//! requests for locks) → [`RosterQuery`]; path, key and JSON of the body → a request to the engine.
 
 use hyper::Method;
 use leases::{Claim, Key, Limit, MAX_KEY_BYTES, Request, Seconds, Token, Ttl};
 use serde_json::{Map, Value};
 
 use super::reply::{Fault, JSON};
-use crate::server::{LONGEST_WATCH, Wanted};
+use crate::server::{LONGEST_WATCH, RosterQuery};
 
 pub(super) const STYLE: &str = include_str!("page/page.css");
 pub(super) const SCRIPT: &str = include_str!("page/page.js");
@@ -209,7 +209,7 @@ fn values<const N: usize>(
 }
 
 /// What to show of the holders.
-pub(super) fn wanted(query: Option<&str>) -> Result<Wanted, Fault> {
+pub(super) fn roster_query(query: Option<&str>) -> Result<RosterQuery, Fault> {
     let [part, limit] = values(query, &["key", "limit"])?;
     let part = part.unwrap_or_default();
     if part.len() > MAX_KEY_BYTES {
@@ -217,7 +217,7 @@ pub(super) fn wanted(query: Option<&str>) -> Result<Wanted, Fault> {
     }
     let keys = limit.map_or(Some(DEFAULT_KEYS), |digits| number(&digits));
     let keys = keys.filter(|&keys| keys <= MAX_KEYS).ok_or(Fault::BadRequest)?;
-    Ok(Wanted { part, keys, parties: MAX_PARTIES, bytes: MOST_BYTES })
+    Ok(RosterQuery { part, keys, parties: MAX_PARTIES, bytes: MOST_BYTES })
 }
 
 /// `key=KEY` and nothing else.
@@ -467,8 +467,9 @@ mod tests {
         #[case] part: &[u8],
         #[case] keys: usize,
     ) {
-        let want = Wanted { part: part.to_vec(), keys, parties: MAX_PARTIES, bytes: MOST_BYTES };
-        assert_eq!(wanted(query), Ok(want));
+        let want =
+            RosterQuery { part: part.to_vec(), keys, parties: MAX_PARTIES, bytes: MOST_BYTES };
+        assert_eq!(roster_query(query), Ok(want));
     }
 
     #[rstest]
@@ -486,7 +487,7 @@ mod tests {
     #[case("key=%4")]
     #[case("key=%4g")]
     fn invalid_queries_are_refused(#[case] query: &str) {
-        is_bad(wanted(Some(query)));
+        is_bad(roster_query(Some(query)));
     }
 
     fn is_bad<T: std::fmt::Debug>(outcome: Result<T, Fault>) {
@@ -548,8 +549,8 @@ mod tests {
     #[test]
     fn a_part_is_no_longer_than_a_key() {
         let query = |length| format!("key={}", "%6b".repeat(length));
-        assert!(wanted(Some(&query(MAX_KEY_BYTES))).is_ok());
-        assert_eq!(wanted(Some(&query(MAX_KEY_BYTES + 1))), Err(Fault::BadRequest));
+        assert!(roster_query(Some(&query(MAX_KEY_BYTES))).is_ok());
+        assert_eq!(roster_query(Some(&query(MAX_KEY_BYTES + 1))), Err(Fault::BadRequest));
     }
 
     const TOKEN: &str = "000000000000000f00000000000000a0";

@@ -288,7 +288,7 @@ impl Site {
         query: Option<&str>,
         is_draining: bool,
     ) -> Result<Response<ReplyBody>, Fault> {
-        let roster = self.shared.roster(&request::wanted(query)?).await;
+        let roster = self.shared.roster(&request::roster_query(query)?).await;
         let mut numbers = self.shared.numbers();
         numbers.draining |= is_draining;
         let body = reply::holders_body(&numbers, &roster);

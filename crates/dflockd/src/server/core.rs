@@ -17,7 +17,7 @@ use leases::{
     AutoRelease, ConnId, Effect, Engine, Key, Label, Mint, Moment, Refusal, Request, Seconds,
     Sight, Token, Verdict,
 };
-pub(crate) use lists::{Roster, Wanted};
+pub(crate) use lists::{Roster, RosterQuery};
 use recording::Recording;
 pub(crate) use sessions::SessionId;
 use sessions::Sessions;

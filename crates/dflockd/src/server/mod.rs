@@ -11,6 +11,10 @@
 //! A client that is gone is noticed by its connection. `Connection::close` ends it in the engine, which releases its
 //! holds, or keeps them for the grace. They stay if it is not known what became of the client.
 //!
+//! A shutdown begins with `Shared::drain`: the engine ends all waits and refuses new holds, and `run` closes the listening
+//! sockets and waits for the clients. A standby that shuts down says so to the leader (`Cluster::drain`), which answers the
+//! clients that come from there in the same way (`Transport::is_draining`).
+//!
 //! `run` needs a tokio runtime with I/O and time. `Shared` is for all other code: signals, HTTP, tests.
 //!
 //! Two tasks run as long as the server. The *timer* is that of the engine: it sleeps until the next deadline of a
@@ -35,7 +39,7 @@ mod visit;
 #[cfg(feature = "http")]
 pub(crate) use self::core::PARTIES_PER_TURN;
 pub(crate) use self::core::{
-    Full, Numbers, Population, Readiness, Roster, SessionId, Shared, Tallies, Wanted,
+    Full, Numbers, Population, Readiness, Roster, RosterQuery, SessionId, Shared, Tallies,
 };
 pub(crate) use access::{Access, AuthToken};
 #[cfg(feature = "http")]

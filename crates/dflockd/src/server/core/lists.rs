@@ -24,7 +24,7 @@ const VIEWS_PER_STEP: usize = 16;
 
 /// A request for the roster.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Wanted {
+pub(crate) struct RosterQuery {
     /// Only keys that contain these bytes, without regard to the case of ASCII letters; empty for all keys.
     pub part: Vec<u8>,
     /// The most keys to show.
@@ -104,8 +104,8 @@ impl Shared {
     }
 
     /// The roster.
-    pub(crate) async fn roster(&self, wanted: &Wanted) -> Roster {
-        let part = wanted.part.to_ascii_lowercase();
+    pub(crate) async fn roster(&self, query: &RosterQuery) -> Roster {
+        let part = query.part.to_ascii_lowercase();
         let finder = Finder::new(&part);
         let (mut roster, mut picked, mut cursor) =
             (Roster::default(), Picked::default(), Cursor::default());
@@ -120,7 +120,7 @@ impl Shared {
                 name.make_ascii_lowercase();
                 if finder.find(&name).is_some() {
                     roster.matching += 1;
-                    picked.note(wanted.keys, roster.matching, line);
+                    picked.note(query.keys, roster.matching, line);
                 }
                 ControlFlow::Continue(())
             };
@@ -136,12 +136,12 @@ impl Shared {
                     break;
                 }
                 if report.is_none() {
-                    if roster.entries.len() >= wanted.bytes {
+                    if roster.entries.len() >= query.bytes {
                         return Progress::Done;
                     }
                     let Some(name) = names.next() else { return Progress::Done };
                     // A key that is no longer in use is left out.
-                    report = Key::new(&name).and_then(|key| self.key_report(key, wanted.parties));
+                    report = Key::new(&name).and_then(|key| self.key_report(key, query.parties));
                     if report.is_some() {
                         roster.entries.push_str(if roster.shown > 0 { "," } else { "" });
                         roster.shown += 1;
@@ -320,9 +320,9 @@ mod tests {
         }
         let mut runtime = tokio::runtime::Builder::new_current_thread();
         let mut turns = 0;
-        let wanted = Wanted { part: Vec::new(), keys: KEYS, parties: 1, bytes: usize::MAX };
+        let query = RosterQuery { part: Vec::new(), keys: KEYS, parties: 1, bytes: usize::MAX };
         let roster = runtime.enable_time().build().unwrap().block_on(async {
-            let mut roster = pin!(shared.roster(&wanted));
+            let mut roster = pin!(shared.roster(&query));
             poll_fn(|cx| {
                 turns += 1;
                 roster.as_mut().poll(cx)
