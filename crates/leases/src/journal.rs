@@ -20,14 +20,14 @@ use std::collections::VecDeque;
 
 use crate::{Engine, Moment};
 
-pub use crate::engine::{Kept, Record};
+pub use crate::engine::{Record, RecordedHold};
 
 /// What [`Journal::load`] has found. The default is nothing: no holds, and no time to wait for any.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Recovered {
     /// All holds that may not be over.
-    pub holds: Vec<Kept>,
+    pub holds: Vec<RecordedHold>,
     /// Greater than the fence of every token that a client knows.
     pub next_fence: u64,
     /// For this long nothing may be granted, because holds may be missing.
@@ -76,8 +76,8 @@ impl Recovered {
     pub fn restore(&self, now: Moment, engine: &mut Engine) {
         let (known, unknown): (Vec<_>, Vec<_>) =
             self.holds.iter().partition(|it| it.slot.is_some());
-        for kept in known.into_iter().chain(unknown) {
-            engine.restore(now, kept);
+        for hold in known.into_iter().chain(unknown) {
+            engine.restore(now, hold);
         }
         let until = now.after_micros(self.closed_micros).max(engine.closed_until());
         engine.close(until);

@@ -8,7 +8,7 @@ mod sample;
 #[cfg(test)]
 mod engine {
     use crate::sample::{CAPS, Counting, seconds};
-    use leases::journal::{Kept, Record, Recovered};
+    use leases::journal::{Record, RecordedHold, Recovered};
     use leases::wire::{StatsCursor, push_stats};
     use leases::{
         Answer, AutoRelease, Caps, Claim, ConnId, Cursor, Effect, Engine, Forced, Grant, Key, Keys,
@@ -532,7 +532,7 @@ mod engine {
             Record::Granted(hold) | Record::Extended(hold) => Some(hold),
             Record::Ended(_) => None,
         });
-        let changed: Vec<Kept> = changed.collect();
+        let changed: Vec<RecordedHold> = changed.collect();
         for hold in &changed {
             engine.start_lease(now, Key::new(&hold.key).unwrap(), hold.token);
         }
@@ -568,14 +568,21 @@ mod engine {
     }
 
     /// A server that has taken the lead at second 0, with a hold of `k` that has 40 seconds left.
-    fn restored() -> (Engine, Kept) {
+    fn restored() -> (Engine, RecordedHold) {
         let mut engine = engine();
         engine.record(LeaseStart::Record);
         let key = Key::new(b"k").unwrap();
         let (claim, ttl, token) = (Claim::LOCK, Ttl::new(40).unwrap(), Token::new(1, 7));
         let key = key.bytes().into();
-        let hold =
-            Kept { key, claim, token, ttl, left_micros: 40_000_000, label: None, slot: None };
+        let hold = RecordedHold {
+            key,
+            claim,
+            token,
+            ttl,
+            left_micros: 40_000_000,
+            label: None,
+            slot: None,
+        };
         engine.restore(at_second(0), &hold);
         (engine, hold)
     }
@@ -969,7 +976,8 @@ mod engine {
         let (_, hold) = restored();
         let claim = Claim::Slot(Limit::new(4).unwrap());
         let token = |number| Token::new(number, number);
-        let hold = |(number, slot)| Kept { claim, token: token(number), slot, ..hold.clone() };
+        let hold =
+            |(number, slot)| RecordedHold { claim, token: token(number), slot, ..hold.clone() };
         let mut recovered = Recovered::default();
         recovered.holds = (1..).zip(recorded).map(hold).collect();
         // Where both say the same, the first one counts.
@@ -998,7 +1006,7 @@ mod engine {
     #[test]
     fn a_name_that_is_no_key_is_no_hold() {
         let (mut engine, hold) = restored();
-        engine.restore(at(0), &Kept { key: b"two words".as_slice().into(), ..hold });
+        engine.restore(at(0), &RecordedHold { key: b"two words".as_slice().into(), ..hold });
         assert_eq!(held(&engine), 1);
     }
 }

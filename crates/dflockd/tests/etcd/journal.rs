@@ -2,7 +2,7 @@
 //! any more commits and confirms nothing, whatever happens to members.
 
 use crate::relay::{Answers, Relay};
-use leases::journal::{Failed, Journal, Kept, Record};
+use leases::journal::{Failed, Journal, Record, RecordedHold};
 use leases::{Claim, Label, Token, Ttl};
 use leases_etcd::{Contact, EtcdJournal, EtcdOptions, Settings};
 use rstest::rstest;
@@ -53,8 +53,8 @@ fn contact() -> Contact {
     Contact { address: "127.0.0.1:1".to_owned(), secret: "5ec7e7".to_owned(), is_tls: false }
 }
 
-fn kept(fence: u64) -> Kept {
-    Kept {
+fn kept(fence: u64) -> RecordedHold {
+    RecordedHold {
         key: format!("key-{fence}").into_bytes().into(),
         claim: if fence % 2 == 0 { Claim::LOCK } else { Claim::Shared },
         token: Token::new(fence, !fence),
@@ -67,7 +67,7 @@ fn kept(fence: u64) -> Kept {
 
 /// The holds that were committed, by fence.
 #[derive(Default)]
-struct Model(BTreeMap<u64, Kept>);
+struct Model(BTreeMap<u64, RecordedHold>);
 
 impl Model {
     fn apply(&mut self, records: &[Record]) {
@@ -106,7 +106,7 @@ fn the_next_leader_finds_what_was_committed() {
         let grants: Vec<_> =
             (fence..).take(EtcdJournal::MAX_RECORDS).map(|n| Record::Granted(kept(n))).collect();
         model.commit(&mut first, &grants).await;
-        let shorter = Kept { left_micros: 5, ..kept(fence) };
+        let shorter = RecordedHold { left_micros: 5, ..kept(fence) };
         let changes = [
             Record::Granted(kept(fence + 200)),
             Record::Extended(shorter.clone()),

@@ -13,7 +13,7 @@
 //! the first slot of three; a server that knows no slots cannot read it, and does not lead. A key contains no blank, and a
 //! label is the last word.
 
-use leases::journal::Kept;
+use leases::journal::RecordedHold;
 use leases::{Claim, Key, Label, Limit, Token, Ttl, read_hex};
 use std::fmt;
 
@@ -223,16 +223,16 @@ pub(super) fn read_leader(text: &[u8]) -> Option<Contact> {
 }
 
 /// The value of a hold.
-pub(super) fn write_hold(kept: &Kept) -> Vec<u8> {
-    let (salt, ttl, left) = (kept.token.salt(), kept.ttl.span().count(), kept.left_micros);
-    let claim = match (kept.claim, kept.slot) {
+pub(super) fn write_hold(hold: &RecordedHold) -> Vec<u8> {
+    let (salt, ttl, left) = (hold.token.salt(), hold.ttl.span().count(), hold.left_micros);
+    let claim = match (hold.claim, hold.slot) {
         (Claim::Slot(limit), Some(slot)) => format!("{}/{slot}", limit.count()),
         (Claim::Slot(limit), None) => limit.count().to_string(),
         (Claim::Shared, _) => "r".to_owned(),
     };
     let mut text = format!("{salt:016x} {claim} {ttl} {left} ").into_bytes();
-    text.extend_from_slice(&kept.key);
-    if let Some(label) = &kept.label {
+    text.extend_from_slice(&hold.key);
+    if let Some(label) = &hold.label {
         text.push(b' ');
         text.extend_from_slice(label.write().as_bytes());
     }
@@ -240,7 +240,7 @@ pub(super) fn write_hold(kept: &Kept) -> Vec<u8> {
 }
 
 /// The hold with this fence; `None` for any other text.
-pub(super) fn read_hold(fence: u64, text: &[u8]) -> Option<Kept> {
+pub(super) fn read_hold(fence: u64, text: &[u8]) -> Option<RecordedHold> {
     let mut words = text.splitn(6, |byte| *byte == b' ');
     let salt = read_hex(words.next()?)?;
     let mut claim = words.next()?.splitn(2, |byte| *byte == b'/');
@@ -260,7 +260,7 @@ pub(super) fn read_hold(fence: u64, text: &[u8]) -> Option<Kept> {
         None => None,
         Some(label) => Some(Label::read(label)?),
     };
-    Some(Kept { key, claim, token: Token::new(fence, salt), ttl, left_micros, label, slot })
+    Some(RecordedHold { key, claim, token: Token::new(fence, salt), ttl, left_micros, label, slot })
 }
 
 /// A number as we write it: digits only.
@@ -280,8 +280,8 @@ pub(super) mod tests {
     use proptest::prelude::*;
     use rstest::rstest;
 
-    pub(in crate::journal) fn kept(claim: Claim, label: Option<(&str, &str)>) -> Kept {
-        Kept {
+    pub(in crate::journal) fn hold(claim: Claim, label: Option<(&str, &str)>) -> RecordedHold {
+        RecordedHold {
             key: b"db/\xffbackup".as_slice().into(),
             claim,
             token: Token::new(0xab, 0xa0),
@@ -305,7 +305,7 @@ pub(super) mod tests {
         #[case] label: Option<(&str, &str)>,
         #[case] text: &[u8],
     ) {
-        let hold = kept(claim, label);
+        let hold = hold(claim, label);
         assert_eq!(write_hold(&hold), text);
         assert_eq!(read_hold(0xab, text), Some(hold.clone()));
         for end in 0..text.len() {
@@ -318,7 +318,7 @@ pub(super) mod tests {
     #[case(u32::MAX, b"00000000000000a0 3/4294967295 33 32000001 db/\xffbackup")]
     fn slots_go_both_ways(#[case] slot: u32, #[case] text: &[u8]) {
         let claim = Claim::Slot(Limit::new(3).unwrap());
-        let hold = Kept { slot: Some(slot), ..kept(claim, None) };
+        let hold = RecordedHold { slot: Some(slot), ..hold(claim, None) };
         assert_eq!(write_hold(&hold), text);
         assert_eq!(read_hold(0xab, text), Some(hold));
     }
@@ -466,7 +466,7 @@ pub(super) mod tests {
             slot in proptest::option::of(any::<u32>()),
         ) {
             prop_assume!(Key::new(&key).is_some());
-            let hold = Kept {
+            let hold = RecordedHold {
                 key: key.into(),
                 claim: slots.map_or(Claim::Shared, |slots| Claim::Slot(Limit::new(slots).unwrap())),
                 token: Token::new(fence, salt),

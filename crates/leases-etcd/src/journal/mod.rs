@@ -20,7 +20,7 @@ use crate::rpc::{RangeRequest, RangeResponse, ResponseHeader, TxnRequest, TxnRes
 use crate::{EtcdNumbers, Settings};
 use format::{LeaderId, Names, Term, Unusable, Wait, read_hold, read_leader};
 use leases::Ttl;
-use leases::journal::{Failed, Journal, Kept, Record, Recovered};
+use leases::journal::{Failed, Journal, Record, RecordedHold, Recovered};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -203,7 +203,7 @@ impl EtcdJournal {
         // It may be smaller than one that was heard before. `term` says so from now on, so this one counts.
         self.heard.revision = revision;
         let holds = self.read_holds().await?;
-        let fence = holds.iter().map(|kept| kept.token.fence()).max().unwrap_or(0).max(next.fence);
+        let fence = holds.iter().map(|hold| hold.token.fence()).max().unwrap_or(0).max(next.fence);
         let closed_micros = next.wait.map_or(0, |wait| wait.left_micros);
         let now = Instant::now();
         self.lead = Some(Lead {
@@ -211,7 +211,7 @@ impl EtcdJournal {
             term: next,
             lease,
             opens: now + Duration::from_micros(closed_micros),
-            present: holds.iter().map(|kept| (kept.token.fence(), kept.ttl)).collect(),
+            present: holds.iter().map(|hold| (hold.token.fence(), hold.ttl)).collect(),
             recent: self.heard.usual,
             lower_at: now + LENGTHS_COUNT,
         });
@@ -233,15 +233,15 @@ impl EtcdJournal {
     }
 
     /// All holds. If another server takes the lead meanwhile, the next confirmation shows it.
-    async fn read_holds(&self) -> Result<Vec<Kept>, NotYet> {
+    async fn read_holds(&self) -> Result<Vec<RecordedHold>, NotYet> {
         let span = self.names.holds();
         let (mut holds, mut from) = (Vec::new(), span.from.clone());
         loop {
             let page = self.range(txn::page(&span, from)).await?;
             for found in &page.kvs {
                 let fence = self.names.read_hold(&found.key);
-                let kept = fence.and_then(|fence| read_hold(fence, &found.value));
-                holds.push(kept.ok_or(NotYet::Unusable(Unusable::Foreign))?);
+                let hold = fence.and_then(|fence| read_hold(fence, &found.value));
+                holds.push(hold.ok_or(NotYet::Unusable(Unusable::Foreign))?);
             }
             match page.kvs.last() {
                 Some(last) if page.more => from = [last.key.as_slice(), &[0]].concat(),
@@ -431,10 +431,10 @@ impl Lead {
             let fence = record.token().fence();
             term.fence = term.fence.max(fence);
             match record {
-                Record::Granted(kept) | Record::Extended(kept) => {
-                    self.recent = longer(self.recent, kept.ttl);
-                    term.longest = longer(term.longest, kept.ttl);
-                    self.present.insert(fence, kept.ttl);
+                Record::Granted(hold) | Record::Extended(hold) => {
+                    self.recent = longer(self.recent, hold.ttl);
+                    term.longest = longer(term.longest, hold.ttl);
+                    self.present.insert(fence, hold.ttl);
                 }
                 Record::Ended(_) => drop(self.present.remove(&fence)),
             }
@@ -471,7 +471,7 @@ fn first_fence(revision: i64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::format::tests::{TERM as LAST, kept};
+    use super::format::tests::{TERM as LAST, hold};
     use super::*;
     use leases::{Claim, Token};
 
@@ -526,7 +526,7 @@ mod tests {
         let longest = |lead: &Lead| lead.term.longest.span().count();
         let granted = |fence: u64, seconds: u64| {
             let (token, ttl) = (Token::new(fence, 1), Ttl::new(seconds).unwrap());
-            Record::Granted(Kept { token, ttl, ..kept(Claim::LOCK, None) })
+            Record::Granted(RecordedHold { token, ttl, ..hold(Claim::LOCK, None) })
         };
         let ages = 1 << 33;
         lead.note(&[granted(1, ages), granted(2, 500)], USUAL, now);

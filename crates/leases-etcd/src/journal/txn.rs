@@ -86,7 +86,7 @@ pub(super) fn commit(names: &Names, revision: i64, term: &Term, records: &[Recor
 fn write(names: &Names, record: &Record) -> RequestOp {
     let key = names.hold(record.token().fence());
     match record {
-        Record::Granted(kept) | Record::Extended(kept) => put(key, write_hold(kept), 0),
+        Record::Granted(hold) | Record::Extended(hold) => put(key, write_hold(hold), 0),
         Record::Ended(_) => {
             op(Request::RequestDeleteRange(DeleteRangeRequest { key, range_end: Vec::new() }))
         }
@@ -138,7 +138,7 @@ mod tests {
     use super::super::format::LeaderId;
     use super::*;
     use crate::rpc::{ResponseHeader, ResponseOp};
-    use leases::journal::Kept;
+    use leases::journal::RecordedHold;
     use leases::{Claim, Token, Ttl};
 
     /// `--max-txn-ops` of etcd; the operations of inner transactions count.
@@ -153,8 +153,8 @@ mod tests {
         wait: None,
     };
 
-    fn kept(fence: u64) -> Kept {
-        Kept {
+    fn hold(fence: u64) -> RecordedHold {
+        RecordedHold {
             key: b"k".as_slice().into(),
             claim: Claim::LOCK,
             token: Token::new(fence, 1),
@@ -175,7 +175,7 @@ mod tests {
     #[test]
     fn the_largest_commit_is_as_large_as_etcd_permits() {
         let records: Vec<Record> =
-            (0..).take(MAX_RECORDS).map(|n| Record::Granted(kept(n))).collect();
+            (0..).take(MAX_RECORDS).map(|n| Record::Granted(hold(n))).collect();
         let request = commit(&Names::new(""), 4, &TERM, &records);
         assert_eq!(1 + inner(&request).len(), MOST_OPERATIONS);
     }
@@ -183,9 +183,9 @@ mod tests {
     #[test]
     fn the_last_record_of_a_hold_counts() {
         let records = [
-            Record::Granted(kept(1)),
-            Record::Granted(kept(2)),
-            Record::Extended(Kept { left_micros: 7, ..kept(1) }),
+            Record::Granted(hold(1)),
+            Record::Granted(hold(2)),
+            Record::Extended(RecordedHold { left_micros: 7, ..hold(1) }),
             Record::Ended(Token::new(2, 1)),
         ];
         let names = Names::new("");

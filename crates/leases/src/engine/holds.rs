@@ -5,7 +5,7 @@ use super::rules::{Claim, Ownership};
 use super::state::{Enqueued, Hold, Noted, Phase, State, Waiter, Want};
 use super::table::{Alarm, ConnAt, HolderId, KeyId, WaiterId};
 use super::terms::{Key, Moment, Seconds, Token, Ttl};
-use super::values::{Answer, Effect, Grant, Kept, LeaseStart, Record};
+use super::values::{Answer, Effect, Grant, LeaseStart, Record, RecordedHold};
 use std::sync::Arc;
 
 /// Makes a connection a holder of the key, for which it has waited from `since` on. The caller has checked that there
@@ -143,7 +143,7 @@ pub(super) fn rearm(state: &mut State, id: HolderId) {
 }
 
 /// Notes a change for the record.
-fn note(state: &mut State, id: HolderId, change: fn(Kept) -> Record, length_micros: u64) {
+fn note(state: &mut State, id: HolderId, change: fn(RecordedHold) -> Record, length_micros: u64) {
     let Some(changes) = &mut state.changes else { return };
     let holder = &mut state.holders[id];
     changes.push(Noted::Present(change, id, holder.token));
@@ -174,10 +174,10 @@ fn next_note(state: &State, ttl: Ttl) -> Moment {
 }
 
 /// The present state of a hold, for its record; `None` if it has ended.
-pub(super) fn kept(state: &State, id: HolderId, token: Token) -> Option<Kept> {
+pub(super) fn recorded(state: &State, id: HolderId, token: Token) -> Option<RecordedHold> {
     let holder = state.holders.get(id).filter(|holder| holder.token == token)?;
     let entry = &state.keys[holder.key];
-    Some(Kept {
+    Some(RecordedHold {
         key: entry.name.clone(),
         claim: entry.claim(),
         token,
@@ -189,20 +189,20 @@ pub(super) fn kept(state: &State, id: HolderId, token: Token) -> Option<Kept> {
 }
 
 /// Restores a recorded hold, without a connection.
-pub(super) fn restore(state: &mut State, kept: &Kept) {
-    let Some(key) = Key::new(&kept.key) else { return };
+pub(super) fn restore(state: &mut State, recorded: &RecordedHold) {
+    let Some(key) = Key::new(&recorded.key) else { return };
     let key = match state.keys.find(key) {
         Some(key) => key,
-        None => state.keys.create(state.now, key, kept.claim.limit()),
+        None => state.keys.create(state.now, key, recorded.claim.limit()),
     };
     let hold = Hold {
-        label: kept.label.clone().map(Arc::new),
+        label: recorded.label.clone().map(Arc::new),
         announced: true,
-        expires: state.now.after_micros(kept.left_micros),
-        note_at: next_note(state, kept.ttl),
-        ..Hold::new(key, kept.token, kept.ttl, state.now)
+        expires: state.now.after_micros(recorded.left_micros),
+        note_at: next_note(state, recorded.ttl),
+        ..Hold::new(key, recorded.token, recorded.ttl, state.now)
     };
-    add(state, hold, kept.claim, kept.slot);
+    add(state, hold, recorded.claim, recorded.slot);
 }
 
 /// A grant or renewal of a hold has been recorded. With the last of them its lease begins.

@@ -28,8 +28,8 @@ pub use terms::{
     TOKEN_DIGITS, Token, Ttl, read_hex,
 };
 pub use values::{
-    Answer, Census, ConnId, Counters, Effect, Forced, Grant, Histogram, Kept, Label, LeaseStart,
-    Population, Progress, Record, Refusal, Request, Verdict, WAIT_BOUNDS_MICROS,
+    Answer, Census, ConnId, Counters, Effect, Forced, Grant, Histogram, Label, LeaseStart,
+    Population, Progress, Record, RecordedHold, Refusal, Request, Verdict, WAIT_BOUNDS_MICROS,
 };
 
 /// The lock manager. [The crate](crate) says what to call, and in which order.
@@ -263,15 +263,15 @@ impl Engine {
         let state = self.at(now);
         let Some(mut changes) = state.changes.take() else { return };
         records.extend(changes.drain(..).filter_map(|change| match change {
-            Noted::Present(record, id, token) => holds::kept(state, id, token).map(record),
+            Noted::Present(record, id, token) => holds::recorded(state, id, token).map(record),
             Noted::Ended(token) => Some(Record::Ended(token)),
         }));
         state.changes = Some(changes);
     }
 
     /// Restores a recorded hold, without a connection. A name that is no key is no hold.
-    pub fn restore(&mut self, now: Moment, kept: &Kept) {
-        holds::restore(self.at(now), kept);
+    pub fn restore(&mut self, now: Moment, hold: &RecordedHold) {
+        holds::restore(self.at(now), hold);
     }
 
     /// A grant or renewal of a hold has been recorded. With the last of them its lease begins.

@@ -4,7 +4,9 @@ use super::keys::KeyTable;
 use super::rules::{Claim, Ownership};
 use super::table::{ConnAt, HolderId, Id, KeyId, Line, Table, Timers, WaiterId};
 use super::terms::{Caps, Key, Mint, Moment, Token, Ttl};
-use super::values::{Answer, ConnId, Counters, Effect, Kept, Label, LeaseStart, Record, Refusal};
+use super::values::{
+    Answer, ConnId, Counters, Effect, Label, LeaseStart, Record, RecordedHold, Refusal,
+};
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::RandomState;
 use std::sync::Arc;
@@ -130,7 +132,7 @@ pub(super) struct Conn {
 
 /// A change that was not taken yet.
 pub(super) enum Noted {
-    Present(fn(Kept) -> Record, HolderId, Token),
+    Present(fn(RecordedHold) -> Record, HolderId, Token),
     Ended(Token),
 }
 

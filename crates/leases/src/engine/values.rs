@@ -274,7 +274,7 @@ impl Label {
 /// A hold in the record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(clippy::exhaustive_structs, reason = "a journal writes every field")]
-pub struct Kept {
+pub struct RecordedHold {
     /// The key.
     pub key: Arc<[u8]>,
     /// What is held of the key.
@@ -296,9 +296,9 @@ pub struct Kept {
 #[expect(clippy::exhaustive_enums, reason = "a journal records every change")]
 pub enum Record {
     /// It began: its token is announced to a client.
-    Granted(Kept),
+    Granted(RecordedHold),
     /// Its lease was renewed, or the time that is left is recorded.
-    Extended(Kept),
+    Extended(RecordedHold),
     /// It was released, or its lease ended.
     Ended(Token),
 }
@@ -308,7 +308,7 @@ impl Record {
     #[must_use]
     pub const fn token(&self) -> Token {
         match self {
-            Self::Granted(kept) | Self::Extended(kept) => kept.token,
+            Self::Granted(hold) | Self::Extended(hold) => hold.token,
             Self::Ended(token) => *token,
         }
     }

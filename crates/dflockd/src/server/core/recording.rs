@@ -155,10 +155,10 @@ impl Core {
         }
         if self.recording.leases == Some(LeaseStart::Record) {
             for record in records {
-                if let Record::Granted(kept) | Record::Extended(kept) = record {
-                    let key = Key::new(&kept.key);
+                if let Record::Granted(hold) | Record::Extended(hold) = record {
+                    let key = Key::new(&hold.key);
                     if let Some(key) = key {
-                        self.engine.start_lease(now, key, kept.token);
+                        self.engine.start_lease(now, key, hold.token);
                     }
                 }
             }

@@ -262,10 +262,10 @@ impl ServerCertVerifier for AnyCertificate {
 /// long as their leases.
 pub(in crate::server) async fn release_unknown(shared: Arc<Shared>, records: Vec<Record>) {
     for record in records {
-        let Record::Granted(kept) = record else { continue };
-        let Some(key) = Key::new(&kept.key) else { continue };
-        let lease = Duration::from_secs(kept.ttl.span().count());
-        let _it_is_over = timeout(lease, release_one_unknown(&shared, key, kept.token)).await;
+        let Record::Granted(hold) = record else { continue };
+        let Some(key) = Key::new(&hold.key) else { continue };
+        let lease = Duration::from_secs(hold.ttl.span().count());
+        let _it_is_over = timeout(lease, release_one_unknown(&shared, key, hold.token)).await;
     }
 }
 

@@ -11,7 +11,7 @@
 //! The index names the file that counts, by its header, and the generation that the other file must have. Its file has
 //! two places and a byte that says which of them counts: the other one is written, then that byte.
 
-use leases::journal::Kept;
+use leases::journal::RecordedHold;
 use leases::{Claim, Key, Label, Limit, Token, Ttl};
 
 /// Bytes of a header.
@@ -114,7 +114,7 @@ pub(super) struct Checksum(u32);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Held {
     /// The hold.
-    pub(super) kept: Kept,
+    pub(super) hold: RecordedHold,
     /// Its end on the clock since the boot, in microseconds.
     pub(super) boot_micros: u64,
 }
@@ -245,15 +245,15 @@ pub(super) fn push_held(
     held: &Held,
     has_label: bool,
 ) -> Checksum {
-    let Held { ref kept, boot_micros } = *held;
-    let (kind, last) = kept.slot.map_or((HELD, NO_WALL_CLOCK), |slot| (HELD_SLOT, u64::from(slot)));
-    let numbers = [slots(kept.claim), kept.ttl.span().count(), boot_micros, last];
+    let Held { ref hold, boot_micros } = *held;
+    let (kind, last) = hold.slot.map_or((HELD, NO_WALL_CLOCK), |slot| (HELD_SLOT, u64::from(slot)));
+    let numbers = [slots(hold.claim), hold.ttl.span().count(), boot_micros, last];
     let numbers = numbers.map(u64::to_be_bytes);
     // No key has a line end.
-    let label = kept.label.as_ref().filter(|_| has_label);
+    let label = hold.label.as_ref().filter(|_| has_label);
     let label = label.map(|label| format!("\n{}", label.write())).unwrap_or_default();
-    let token = kept.token.bytes();
-    let body = [&token, numbers.as_flattened(), &kept.key, label.as_bytes()].concat();
+    let token = hold.token.bytes();
+    let body = [&token, numbers.as_flattened(), &hold.key, label.as_bytes()].concat();
     push_body(out, sum, kind, &body)
 }
 
@@ -331,8 +331,8 @@ fn read_held(mut rest: &[u8], has_slot: bool) -> Option<Held> {
     let (key, label) = rest.split_at_checked(end)?;
     let key = Key::new(key)?.bytes().into();
     let label = label.get(1..).and_then(Label::read);
-    let kept = Kept { key, claim, token, ttl, left_micros: 0, label, slot };
-    Some(Held { kept, boot_micros })
+    let hold = RecordedHold { key, claim, token, ttl, left_micros: 0, label, slot };
+    Some(Held { hold, boot_micros })
 }
 
 /// A claim as a number: the number of slots of the key, or 0 for a shared lock.
@@ -404,7 +404,7 @@ mod tests {
     }
 
     fn held(key: &[u8]) -> Held {
-        let kept = Kept {
+        let hold = RecordedHold {
             key: key.into(),
             claim: Claim::Slot(Limit::new(3).unwrap()),
             token: Token::new(5, u64::MAX),
@@ -413,22 +413,22 @@ mod tests {
             label: None,
             slot: None,
         };
-        Held { kept, boot_micros: u64::MAX }
+        Held { hold, boot_micros: u64::MAX }
     }
 
     fn shared() -> Held {
-        let Held { kept, .. } = held(b"k");
-        Held { kept: Kept { claim: Claim::Shared, ..kept }, ..held(b"k") }
+        let Held { hold, .. } = held(b"k");
+        Held { hold: RecordedHold { claim: Claim::Shared, ..hold }, ..held(b"k") }
     }
 
     fn in_slot(slot: u32) -> Held {
-        let Held { kept, .. } = labelled(b"al@db1\n10.0.0.1:80");
-        Held { kept: Kept { slot: Some(slot), ..kept }, ..held(b"k") }
+        let Held { hold, .. } = labelled(b"al@db1\n10.0.0.1:80");
+        Held { hold: RecordedHold { slot: Some(slot), ..hold }, ..held(b"k") }
     }
 
     fn labelled(label: &[u8]) -> Held {
-        let Held { kept, .. } = held(b"k");
-        Held { kept: Kept { label: Label::read(label), ..kept }, ..held(b"k") }
+        let Held { hold, .. } = held(b"k");
+        Held { hold: RecordedHold { label: Label::read(label), ..hold }, ..held(b"k") }
     }
 
     fn sealed(entry: &Entry, sum: Checksum) -> Vec<u8> {
@@ -469,8 +469,8 @@ mod tests {
         assert!(bytes.len() <= MAX_ENTRY_BYTES);
         let Read::Entry(read, used, next) = read_entry(&bytes, sum) else { panic!() };
         assert_eq!((&read, used), (&entry, bytes.len()));
-        if let Entry::Held(Held { kept, .. }) = entry {
-            let count = held_bytes(&kept.key) + label_bytes(kept.label.as_ref());
+        if let Entry::Held(Held { hold, .. }) = entry {
+            let count = held_bytes(&hold.key) + label_bytes(hold.label.as_ref());
             assert_eq!(count, bytes.len() as u64);
         }
         breaks_everywhere(&bytes, |bytes| read_entry(bytes, sum) == Read::Torn);

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::time::Duration;
 
-use leases::journal::{Failed, Kept, Record, Recovered};
+use leases::journal::{Failed, Record, RecordedHold, Recovered};
 use leases::{Moment, Seconds};
 
 use super::codec::{
@@ -103,8 +103,8 @@ impl<D: Disk> Ledger<D> {
             retry: Moment::default(),
             failure: None,
         };
-        for kept in found.holds {
-            ledger.hold(held(kept, times));
+        for hold in found.holds {
+            ledger.hold(held(hold, times));
         }
         ledger.rewrite(times);
         ledger
@@ -113,9 +113,9 @@ impl<D: Disk> Ledger<D> {
     /// The content of the record.
     pub(super) fn recovered(&self, times: Times) -> Recovered {
         let left = |held: &Held| held.boot_micros.saturating_sub(times.boot_micros);
-        let kept = |held: &Held| Kept { left_micros: left(held), ..held.kept.clone() };
+        let hold = |held: &Held| RecordedHold { left_micros: left(held), ..held.hold.clone() };
         let mut recovered = Recovered::default();
-        recovered.holds = self.holds.values().map(kept).collect();
+        recovered.holds = self.holds.values().map(hold).collect();
         recovered.next_fence = self.promises.next_fence();
         recovered.closed_micros =
             self.promises.closing(times).map_or(0, |closing| closing.left_micros);
@@ -145,12 +145,12 @@ impl<D: Disk> Ledger<D> {
     /// Notes a change, to be written by the next [`Ledger::flush`].
     pub(super) fn note(&mut self, record: &Record, times: Times) {
         match record {
-            Record::Granted(kept) | Record::Extended(kept) => {
-                if let Some(entry) = self.promises.promise(kept) {
+            Record::Granted(hold) | Record::Extended(hold) => {
+                if let Some(entry) = self.promises.promise(hold) {
                     self.sum = push_entry(&mut self.pending, self.sum, &entry);
                 }
-                let held = held(kept.clone(), times);
-                self.forget(kept.token.fence());
+                let held = held(hold.clone(), times);
+                self.forget(hold.token.fence());
                 self.hold(held.clone());
                 let fits = self.labels_fit();
                 self.sum = push_held(&mut self.pending, self.sum, &held, fits);
@@ -165,22 +165,22 @@ impl<D: Disk> Ledger<D> {
     /// Forgets grants that could not be written: no client knows of them.
     pub(super) fn take_back(&mut self, records: &[Record]) {
         for record in records {
-            if let Record::Granted(kept) = record {
-                self.forget(kept.token.fence());
+            if let Record::Granted(hold) = record {
+                self.forget(hold.token.fence());
             }
         }
     }
 
     fn hold(&mut self, held: Held) {
-        self.live += held_bytes(&held.kept.key);
-        self.labels += label_bytes(held.kept.label.as_ref());
-        self.holds.insert(held.kept.token.fence(), held);
+        self.live += held_bytes(&held.hold.key);
+        self.labels += label_bytes(held.hold.label.as_ref());
+        self.holds.insert(held.hold.token.fence(), held);
     }
 
     fn forget(&mut self, fence: u64) {
         if let Some(held) = self.holds.remove(&fence) {
-            self.live -= held_bytes(&held.kept.key);
-            self.labels -= label_bytes(held.kept.label.as_ref());
+            self.live -= held_bytes(&held.hold.key);
+            self.labels -= label_bytes(held.hold.label.as_ref());
         }
     }
 
@@ -229,7 +229,8 @@ impl<D: Disk> Ledger<D> {
     }
 
     /// Writes the noted changes: one write for all of them, and one for the byte that makes them count. Continues the
-    /// next file if one is begun. After a failure, which is kept for [`Ledger::take_failure`], everything is written anew when it is time to try again.
+    /// next file if one is begun. After a failure, which is kept for [`Ledger::take_failure`], everything is written anew
+    /// when it is time to try again.
     pub(super) fn flush(&mut self, times: Times) -> Result<(), Failed> {
         if self.health == Health::Broken {
             if times.now >= self.retry {
@@ -251,7 +252,7 @@ impl<D: Disk> Ledger<D> {
     }
 
     fn try_flush(&mut self, times: Times) -> io::Result<()> {
-        let lengths = self.holds.values().map(|held| held.kept.ttl.span().count());
+        let lengths = self.holds.values().map(|held| held.hold.ttl.span().count());
         self.promises.lower(lengths, times.now);
         if self.at + (self.pending.len() + 2 * END_BYTES) as u64 > self.capacity {
             return self.try_rewrite(times);
@@ -380,9 +381,9 @@ impl<D: Disk> Ledger<D> {
 }
 
 /// The hold, with its end.
-fn held(kept: Kept, times: Times) -> Held {
-    let boot_micros = times.boot_micros.saturating_add(kept.left_micros);
-    Held { kept, boot_micros }
+fn held(hold: RecordedHold, times: Times) -> Held {
+    let boot_micros = times.boot_micros.saturating_add(hold.left_micros);
+    Held { hold, boot_micros }
 }
 
 /// Has the index and the two files of holds, 0 and 1.

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use leases::journal::Kept;
+use leases::journal::RecordedHold;
 use leases::{Seconds, Token};
 
 use super::codec::{
@@ -49,7 +49,7 @@ impl Damage {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Loaded {
     /// The holds whose lease is not over.
-    pub(super) holds: Vec<Kept>,
+    pub(super) holds: Vec<RecordedHold>,
     /// No fence above this was given out.
     pub(super) fence: u64,
     /// The longest lease that may be missing, in seconds.
@@ -280,9 +280,9 @@ impl LogFile {
         self.closed = matches!(entry, Entry::Closed);
         match entry {
             Entry::Held(held) => {
-                self.fence = self.fence.max(held.kept.token.fence());
-                self.longest = self.longest.max(held.kept.ttl.span().count());
-                self.held.insert(held.kept.token, held);
+                self.fence = self.fence.max(held.hold.token.fence());
+                self.longest = self.longest.max(held.hold.ttl.span().count());
+                self.held.insert(held.hold.token, held);
             }
             Entry::Ended(token) => drop(self.held.remove(&token)),
             Entry::Fence(fence) => self.fence = self.fence.max(fence),
@@ -298,17 +298,17 @@ impl LogFile {
     }
 
     /// The holds whose lease may not be over.
-    pub(super) fn holds(&self, boot: &BootId, now_micros: u64) -> Vec<Kept> {
+    pub(super) fn holds(&self, boot: &BootId, now_micros: u64) -> Vec<RecordedHold> {
         let same_boot = self.header.boot == *boot;
         let live = |held: &Held| {
             // It is unknown how long the machine was off. A clock that went back must not make a lease longer than it
             // was, either.
-            let most = held.kept.ttl.span().micros();
+            let most = held.hold.ttl.span().micros();
             let left = if same_boot { held.boot_micros.saturating_sub(now_micros) } else { most };
             let left_micros = left.min(most);
-            (left_micros > 0).then(|| Kept { left_micros, ..held.kept.clone() })
+            (left_micros > 0).then(|| RecordedHold { left_micros, ..held.hold.clone() })
         };
-        let mut holds: Vec<Kept> = self.held.values().filter_map(live).collect();
+        let mut holds: Vec<RecordedHold> = self.held.values().filter_map(live).collect();
         // In the order in which they were granted.
         holds.sort_unstable_by_key(|hold| hold.token.fence());
         holds

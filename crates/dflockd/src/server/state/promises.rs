@@ -3,7 +3,7 @@
 
 use super::codec::{BootId, Closing, DirId, Doubt, Entry, Header};
 use super::load::Loaded;
-use leases::journal::Kept;
+use leases::journal::RecordedHold;
 use leases::{Moment, Seconds};
 
 /// How many fences may be given out before the next one is noted.
@@ -58,7 +58,7 @@ impl Promises {
     }
 
     /// A lease begins. Returns an entry to write before it, if one is needed.
-    pub(super) fn promise(&mut self, hold: &Kept) -> Option<Entry> {
+    pub(super) fn promise(&mut self, hold: &RecordedHold) -> Option<Entry> {
         // The length is rounded up, so that few notes are enough, whatever clients ask for.
         let seconds = hold.ttl.span().count();
         if seconds > self.longest {
