@@ -60,7 +60,7 @@ struct Undelivered<'a> {
 impl<'a> Visit<'a> {
     /// `None` if there is no such session.
     pub(crate) fn of(shared: &'a Shared, id: SessionId) -> Option<Self> {
-        let (conn, turn) = shared.core().sessions.enter(id)?;
+        let (conn, turn) = shared.core().sessions.begin_request(id)?;
         Some(Self { shared, conn, session: Some((id, turn)) })
     }
 
@@ -244,7 +244,7 @@ impl Drop for Undelivered<'_> {
 impl Drop for Visit<'_> {
     fn drop(&mut self) {
         match self.session {
-            Some((id, _)) => self.shared.leave_session(id),
+            Some((id, _)) => self.shared.end_request_of(id),
             None => self.shared.end_connection(self.conn, AutoRelease::Off),
         }
     }
@@ -275,9 +275,9 @@ impl Shared {
     }
 
     /// A request of a session has ended: the end of the server may have waited for it.
-    fn leave_session(&self, id: SessionId) {
+    fn end_request_of(&self, id: SessionId) {
         let (now, mut core) = (self.now(), self.core());
-        core.sessions.leave(now, id);
+        core.sessions.end_request(now, id);
         if core.engine.is_draining() {
             self.changed.notify_one();
         }

@@ -2,7 +2,7 @@
 //! gets a slot that becomes free. Pure.
 
 use super::rules::{Claim, Ownership};
-use super::state::{Enqueued, Hold, Noted, Phase, State, Waiter, Want};
+use super::state::{Hold, Noted, Phase, State, TwoPhase, Waiter, Want};
 use super::table::{Alarm, ConnAt, HolderId, KeyId, WaiterId};
 use super::terms::{Key, Moment, Seconds, Token, Ttl};
 use super::values::{Answer, Effect, Grant, LeaseStart, Record, RecordedHold};
@@ -121,19 +121,19 @@ pub(super) fn remove(state: &mut State, id: HolderId) -> KeyId {
 /// forgotten before.
 #[expect(clippy::expect_used, reason = "a request of `e` ends with its connection")]
 pub(super) fn mark_lost(state: &mut State, id: HolderId) {
-    let Hold { key, ownership, enqueued, ttl, .. } = state.holders[id];
-    if enqueued {
+    let Hold { key, ownership, two_phase, ttl, .. } = state.holders[id];
+    if two_phase {
         let owner = ownership.owner.expect("a request of `e` ends with its connection");
-        state.enqueue(owner, key, Enqueued { ttl, phase: Phase::Lost });
+        state.begin_two_phase(owner, key, TwoPhase { ttl, phase: Phase::Lost });
         state.keys[key].pins += 1;
     }
 }
 
 /// Forgets that a hold came by `e`, if it did.
-pub(super) fn dequeue(state: &mut State, id: HolderId) {
-    let Hold { key, ownership, enqueued, .. } = state.holders[id];
-    if let Some(owner) = ownership.owner.filter(|_| enqueued) {
-        state.dequeue(owner, key);
+pub(super) fn end_two_phase(state: &mut State, id: HolderId) {
+    let Hold { key, ownership, two_phase, .. } = state.holders[id];
+    if let Some(owner) = ownership.owner.filter(|_| two_phase) {
+        state.end_two_phase(owner, key);
     }
 }
 
@@ -229,12 +229,12 @@ pub(super) fn join(
     key: KeyId,
     conn: ConnAt,
     want: Want,
-    enqueued: bool,
+    two_phase: bool,
 ) -> WaiterId {
     state.arrivals += 1;
     let (arrival, since) = (state.arrivals, state.now);
     let until = Moment::NEVER;
-    let waiter = Waiter { key, conn, want, arrival, since, until, blocked: false, enqueued };
+    let waiter = Waiter { key, conn, want, arrival, since, until, blocked: false, two_phase };
     let id = state.waiters.insert(waiter);
     state.conns[conn].entries += 1;
     state.keys.add_waiter(key, arrival, id);
@@ -255,8 +255,8 @@ pub(super) fn block(state: &mut State, id: WaiterId, timeout: Seconds) {
 /// that has gone may be readers, which can join the holders.
 pub(super) fn leave(state: &mut State, id: WaiterId) -> Waiter {
     let waiter = take(state, id);
-    if waiter.enqueued {
-        state.dequeue(waiter.conn, waiter.key);
+    if waiter.two_phase {
+        state.end_two_phase(waiter.conn, waiter.key);
     }
     if !state.draining {
         serve(state, waiter.key);
@@ -299,17 +299,17 @@ pub(super) fn serve(state: &mut State, key: KeyId) {
             return state.unserved.push_back(key);
         }
         granted += 1;
-        let Waiter { conn, want, since, blocked, enqueued, .. } = take(state, head);
+        let Waiter { conn, want, since, blocked, two_phase, .. } = take(state, head);
         let id = grant(state, key, conn, want, since);
         if blocked {
-            if enqueued {
-                state.dequeue(conn, key);
+            if two_phase {
+                state.end_two_phase(conn, key);
             }
             let grant = announce(state, id);
             state.answer(conn, Answer::Granted(grant));
         } else {
-            state.holders[id].enqueued = true;
-            state.enqueue(conn, key, Enqueued { ttl: want.ttl, phase: Phase::Granted(id) });
+            state.holders[id].two_phase = true;
+            state.begin_two_phase(conn, key, TwoPhase { ttl: want.ttl, phase: Phase::Granted(id) });
         }
     }
 }

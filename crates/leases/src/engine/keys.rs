@@ -1,7 +1,7 @@
 //! The table of keys, and which of them are idle since when. Pure.
 
 use super::rules::Claim;
-use super::table::{Chain, HolderId, KeyId, Line, Slots, Table, WaiterId};
+use super::table::{Chain, HolderId, KeyId, Slots, Sorted, Table, WaiterId};
 use super::terms::Caps;
 use super::terms::{Key, Keys, Limit, Moment};
 use super::values::Census;
@@ -17,9 +17,9 @@ pub(super) struct KeyEntry {
     /// The time of its last use. If it can be forgotten, since when.
     pub(super) touched: Moment,
     /// By fence: the last one granted is the last one.
-    pub(super) holders: Line<'h'>,
+    pub(super) holders: Sorted<'h'>,
     /// In the order of arrival.
-    pub(super) queue: Line<'w'>,
+    pub(super) queue: Sorted<'w'>,
     /// The number of lost holds that `w` is to report.
     pub(super) pins: u32,
     /// Whether it is among the keys that can be forgotten.
@@ -114,8 +114,8 @@ impl KeyTable {
             name: Arc::clone(&name),
             limit,
             touched: now,
-            holders: Line::default(),
-            queue: Line::default(),
+            holders: Sorted::default(),
+            queue: Sorted::default(),
             pins: 0,
             listed: false,
             watched: !self.watched.is_empty() && self.watched.contains(key.bytes()),

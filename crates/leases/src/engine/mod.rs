@@ -1,6 +1,6 @@
 //! The lock manager: [`Engine`] gets a request, a rule decides, and the effects follow. [The crate](crate) says which
-//! calls to make, and in which order. `requests.rs` has the requests, `holds.rs` what they change, `rules.rs` the
-//! rules, and `state.rs` the tables. Pure.
+//! calls to make, and in which order. `requests.rs` has the requests, `holds.rs` what they change in the holds and in the
+//! queues, `rules.rs` the rules, and `state.rs` the tables. Pure.
 //!
 //! The views are for people, and for clients that watch a key. Each step is bounded: a caller reads some places of the
 //! table at a time, and then views the keys that it has picked.
@@ -18,7 +18,7 @@ mod values;
 
 use keys::KeyEntry;
 pub use rules::{AutoRelease, Claim};
-use state::{Conn, Enqueued, Hold, Noted, Phase, State, Waiter, Want};
+use state::{Conn, Hold, Noted, Phase, State, TwoPhase, Waiter, Want};
 use std::hash::RandomState;
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
@@ -128,10 +128,10 @@ impl Engine {
         self.cancel(now, conn);
         let state = self.at(now);
         let Some(conn) = state.conn(conn) else { return };
-        while let Some((&key, &Enqueued { phase, .. })) =
-            state.conns[conn].enqueued.first_key_value()
+        while let Some((&key, &TwoPhase { phase, .. })) =
+            state.conns[conn].two_phase.first_key_value()
         {
-            state.dequeue(conn, key);
+            state.end_two_phase(conn, key);
             match phase {
                 Phase::Queued(waiter) => drop(holds::leave(state, waiter)),
                 // No client has seen this token, so no client could ever release the hold.
@@ -155,7 +155,7 @@ impl Engine {
         let owned = |conn| state.conns[conn].owned.find(token.fence());
         let found = state.conn(conn).and_then(owned);
         if let Some(id) = found.filter(|id| state.holders[*id].token == token) {
-            holds::dequeue(state, id);
+            holds::end_two_phase(state, id);
             holds::release_of_conn(state, id);
         }
     }

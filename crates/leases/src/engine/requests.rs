@@ -2,7 +2,7 @@
 
 use super::holds;
 use super::rules::Claim;
-use super::state::{Enqueued, Phase, State, Want};
+use super::state::{Phase, State, TwoPhase, Want};
 use super::table::{ConnAt, HolderId, KeyId};
 use super::terms::{Key, Keys, Seconds, Token, Ttl};
 use super::values::{Answer, Grant, Refusal};
@@ -59,10 +59,10 @@ pub(super) fn enqueue(state: &mut State, conn: ConnAt, key: Key<'_>, want: Want)
         return Err(Refusal::Draining);
     }
     if let Some(key) = state.find(conn, key) {
-        match enqueued(state, conn, key) {
+        match two_phase(state, conn, key) {
             None => {}
             // It must not prevent its connection from beginning again.
-            Some(Enqueued { phase: Phase::Lost, .. }) => state.dequeue(conn, key),
+            Some(TwoPhase { phase: Phase::Lost, .. }) => state.end_two_phase(conn, key),
             Some(_) => return Err(Refusal::AlreadyEnqueued),
         }
     }
@@ -70,27 +70,27 @@ pub(super) fn enqueue(state: &mut State, conn: ConnAt, key: Key<'_>, want: Want)
     if state.has_room(key, want.claim) {
         state.may_grant(conn, 1, 2)?;
         let id = holds::grant(state, key, conn, want, state.now);
-        state.holders[id].enqueued = true;
-        state.enqueue(conn, key, Enqueued { ttl: want.ttl, phase: Phase::Acquired(id) });
+        state.holders[id].two_phase = true;
+        state.begin_two_phase(conn, key, TwoPhase { ttl: want.ttl, phase: Phase::Acquired(id) });
         return Ok(Some(Answer::Acquired(holds::announce(state, id))));
     }
     state.may_wait(conn, key, 2)?;
     let waiter = holds::join(state, key, conn, want, true);
-    state.enqueue(conn, key, Enqueued { ttl: want.ttl, phase: Phase::Queued(waiter) });
+    state.begin_two_phase(conn, key, TwoPhase { ttl: want.ttl, phase: Phase::Queued(waiter) });
     Ok(Some(Answer::Queued))
 }
 
 /// `w`, `sw`: fetches the result of `e`, or waits for it.
 pub(super) fn wait(state: &mut State, conn: ConnAt, key: Key<'_>, timeout: Seconds) -> Decision {
     let key = state.find(conn, key).ok_or(Refusal::NotEnqueued)?;
-    let Enqueued { ttl, phase } = enqueued(state, conn, key).ok_or(Refusal::NotEnqueued)?;
+    let TwoPhase { ttl, phase } = two_phase(state, conn, key).ok_or(Refusal::NotEnqueued)?;
     match phase {
         Phase::Acquired(id) | Phase::Granted(id) => {
-            state.dequeue(conn, key);
+            state.end_two_phase(conn, key);
             Ok(Some(Answer::Granted(holds::restart_lease(state, id, ttl))))
         }
         Phase::Lost => {
-            state.dequeue(conn, key);
+            state.end_two_phase(conn, key);
             Err(Refusal::LeaseExpired)
         }
         Phase::Queued(waiter) if state.draining || timeout == Seconds::ZERO => {
@@ -113,7 +113,7 @@ pub(super) fn release(
     token: Option<Token>,
 ) -> Decision {
     let id = held(state, conn, key, token)?;
-    holds::dequeue(state, id);
+    holds::end_two_phase(state, id);
     holds::free(state, id);
     Ok(Some(Answer::Released))
 }
@@ -176,12 +176,12 @@ fn expire_newest(state: &mut State, key: KeyId) {
 }
 
 /// The request of `e` of a connection, lost if its lease is over.
-fn enqueued(state: &mut State, conn: ConnAt, key: KeyId) -> Option<Enqueued> {
-    let Enqueued { phase, .. } = state.conns[conn].enqueued.get(&key)?;
+fn two_phase(state: &mut State, conn: ConnAt, key: KeyId) -> Option<TwoPhase> {
+    let TwoPhase { phase, .. } = state.conns[conn].two_phase.get(&key)?;
     if let Phase::Acquired(id) | Phase::Granted(id) = *phase {
         holds::expire_due(state, id);
     }
-    state.conns[conn].enqueued.get(&key).copied()
+    state.conns[conn].two_phase.get(&key).copied()
 }
 
 /// The hold that a token proves now. A hold whose lease is over is ended instead.

@@ -2,7 +2,7 @@
 
 use super::keys::KeyTable;
 use super::rules::{Claim, Ownership};
-use super::table::{ConnAt, HolderId, Id, KeyId, Line, Table, Timers, WaiterId};
+use super::table::{ConnAt, HolderId, Id, KeyId, Sorted, Table, Timers, WaiterId};
 use super::terms::{Caps, Key, Mint, Moment, Token, Ttl};
 use super::values::{
     Answer, ConnId, Counters, Effect, Label, LeaseStart, Record, RecordedHold, Refusal,
@@ -41,7 +41,7 @@ pub(super) struct Hold {
     pub(super) lapses: Moment,
     pub(super) since: Moment,
     /// Whether its owner asked for it by `e`, and has not fetched the result by `w`.
-    pub(super) enqueued: bool,
+    pub(super) two_phase: bool,
     /// Which slot of a semaphore it has; see [`KeyEntry::slot_of`](super::keys::KeyEntry::slot_of).
     pub(super) slot: u32,
 }
@@ -63,7 +63,7 @@ impl Hold {
             note_at: Moment::NEVER,
             lapses: Moment::NEVER,
             since,
-            enqueued: false,
+            two_phase: false,
             slot: 0,
         }
     }
@@ -92,12 +92,12 @@ pub(super) struct Waiter {
     /// Whether its connection waits for the answer now (`l`, `w`); false between `e` and `w`.
     pub(super) blocked: bool,
     /// Whether the request came by `e`.
-    pub(super) enqueued: bool,
+    pub(super) two_phase: bool,
 }
 
-/// A request that `e` began and whose result `w` has not fetched; one per connection and key.
+/// A request in two phases: `e` began it, and `w` has not fetched its result yet. One per connection and key.
 #[derive(Clone, Copy)]
-pub(super) struct Enqueued {
+pub(super) struct TwoPhase {
     pub(super) ttl: Ttl,
     pub(super) phase: Phase,
 }
@@ -122,9 +122,9 @@ pub(super) struct Conn {
     pub(super) serial: u64,
     pub(super) label: Option<Arc<Label>>,
     /// By fence, as `renewed`.
-    pub(super) owned: Line<'h'>,
-    pub(super) renewed: Line<'h'>,
-    pub(super) enqueued: BTreeMap<KeyId, Enqueued>,
+    pub(super) owned: Sorted<'h'>,
+    pub(super) renewed: Sorted<'h'>,
+    pub(super) two_phase: BTreeMap<KeyId, TwoPhase>,
     pub(super) blocked: Option<WaiterId>,
     /// The key of its last request. It may be gone, and another in its place.
     pub(super) last: Option<KeyId>,
@@ -147,7 +147,7 @@ pub(super) struct State {
     pub(super) waiters: Table<Waiter, 'w'>,
     pub(super) conns: Table<Conn, 'c'>,
     /// The number of requests of `e` whose result was not fetched.
-    pub(super) enqueued: usize,
+    pub(super) two_phase: usize,
     /// The number of the latest connection.
     pub(super) generation: u32,
     /// The number of the latest waiter.
@@ -179,7 +179,7 @@ impl State {
             holders: Table::new(),
             waiters: Table::new(),
             conns: Table::new(),
-            enqueued: 0,
+            two_phase: 0,
             generation: 0,
             arrivals: 0,
             timers: Timers::new(),
@@ -233,7 +233,7 @@ impl State {
     /// Whether the limits leave room for this many more slots, places or requests of a connection. There is always room
     /// for none, even if a limit is exceeded, as by an inherited hold or after a restart with smaller limits.
     pub(super) fn may_have(&self, conn: ConnAt, more: usize) -> bool {
-        let all = self.holders.len() + self.waiters.len() + self.enqueued;
+        let all = self.holders.len() + self.waiters.len() + self.two_phase;
         let own = self.conns[conn].entries;
         let Caps { max_entries, max_entries_per_connection, .. } = self.caps;
         more == 0 || (all + more <= max_entries && own + more <= max_entries_per_connection)
@@ -281,24 +281,24 @@ impl State {
     }
 
     /// Notes a request of `e`. That is no place in the queue of the key: see `holds::join`.
-    pub(super) fn enqueue(&mut self, conn: ConnAt, key: KeyId, request: Enqueued) {
+    pub(super) fn begin_two_phase(&mut self, conn: ConnAt, key: KeyId, request: TwoPhase) {
         let conn = &mut self.conns[conn];
-        if conn.enqueued.insert(key, request).is_none() {
+        if conn.two_phase.insert(key, request).is_none() {
             conn.entries += 1;
-            self.enqueued += 1;
+            self.two_phase += 1;
         }
     }
 
     /// Forgets a request of `e`, and that its hold came by it. It gives up no place in a queue: see `holds::leave`. The
     /// key of a lost hold can be forgotten then.
-    pub(super) fn dequeue(&mut self, conn: ConnAt, key: KeyId) {
+    pub(super) fn end_two_phase(&mut self, conn: ConnAt, key: KeyId) {
         let conn = &mut self.conns[conn];
-        let Some(Enqueued { phase, .. }) = conn.enqueued.remove(&key) else { return };
+        let Some(TwoPhase { phase, .. }) = conn.two_phase.remove(&key) else { return };
         conn.entries -= 1;
-        self.enqueued -= 1;
+        self.two_phase -= 1;
         match phase {
             Phase::Acquired(holder) | Phase::Granted(holder) => {
-                self.holders[holder].enqueued = false;
+                self.holders[holder].two_phase = false;
             }
             Phase::Lost => {
                 self.keys[key].pins -= 1;

@@ -103,16 +103,16 @@ impl<T, const OF: char> IndexMut<Id<OF>> for Table<T, OF> {
 }
 
 /// Entries of a table, ordered by a number of each that mostly grows from one to the next. The first one is in place,
-/// because most lines have only one.
+/// because most lists have only one.
 #[derive(Default)]
-pub(crate) struct Line<const OF: char> {
+pub(crate) struct Sorted<const OF: char> {
     first: Option<(u64, Id<OF>)>,
-    /// Nothing is in it if there is no first one. Most lines never need it.
-    #[expect(clippy::box_collection, reason = "there are two lines for each key")]
+    /// Nothing is in it if there is no first one. Most lists never need it.
+    #[expect(clippy::box_collection, reason = "there are two lists for each key")]
     rest: Option<Box<VecDeque<(u64, Id<OF>)>>>,
 }
 
-impl<const OF: char> Line<OF> {
+impl<const OF: char> Sorted<OF> {
     #[expect(clippy::expect_used, reason = "ids have four bytes")]
     pub(crate) fn len(&self) -> u32 {
         let rest = self.rest.as_ref().map_or(0, |rest| rest.len());
@@ -334,17 +334,17 @@ mod tests {
 
     /// Three entries, added in every order and removed at every place.
     #[test]
-    fn a_line_keeps_its_order_when_any_entry_is_removed() {
+    fn a_sorted_list_keeps_its_order_when_any_entry_is_removed() {
         for (order, gone) in [[0, 1, 2], [1, 0, 2], [2, 1, 0]].into_iter().zip(0..3) {
-            let mut line = Line::<'t'>::default();
-            order.iter().for_each(|n| line.add(u64::from(*n) * 7, Id::new(9 - n)));
-            let places = |line: &Line<'t'>| line.iter().map(Id::place).collect::<Vec<_>>();
-            assert_eq!((places(&line), line.len()), (vec![9, 8, 7], 3));
-            assert!(line.first() == Some(Id::new(9)) && line.last() == Some(Id::new(7)));
-            assert!(line.find(7) == Some(Id::new(8)) && line.find(8).is_none());
-            line.remove(u64::from(gone) * 7, Id::new(9 - gone));
+            let mut list = Sorted::<'t'>::default();
+            order.iter().for_each(|n| list.add(u64::from(*n) * 7, Id::new(9 - n)));
+            let places = |list: &Sorted<'t'>| list.iter().map(Id::place).collect::<Vec<_>>();
+            assert_eq!((places(&list), list.len()), (vec![9, 8, 7], 3));
+            assert!(list.first() == Some(Id::new(9)) && list.last() == Some(Id::new(7)));
+            assert!(list.find(7) == Some(Id::new(8)) && list.find(8).is_none());
+            list.remove(u64::from(gone) * 7, Id::new(9 - gone));
             let left: Vec<u32> = [9, 8, 7].into_iter().filter(|place| *place != 9 - gone).collect();
-            assert_eq!(places(&line), left);
+            assert_eq!(places(&list), left);
         }
     }
 

@@ -117,7 +117,7 @@ pub enum Command<'a> {
     Hello {
         /// The client understands the line `lost`.
         hears_lost: bool,
-        /// The client leaves the line by closing its side of the connection.
+        /// The client leaves the queue by closing its side of the connection.
         leaves: bool,
         /// The client wants to know which slot of a semaphore it gets.
         asks_slots: bool,

@@ -86,14 +86,17 @@ impl Sessions {
     }
 
     /// A request of this session comes; its connection, and the turn of a request that may wait.
-    pub(in crate::server) fn enter(&mut self, id: SessionId) -> Option<(ConnId, Arc<Mutex<()>>)> {
+    pub(in crate::server) fn begin_request(
+        &mut self,
+        id: SessionId,
+    ) -> Option<(ConnId, Arc<Mutex<()>>)> {
         let session = self.all.get_mut(&id)?;
         session.open += 1;
         Some((session.conn, Arc::clone(&session.turn)))
     }
 
     /// A request has ended.
-    pub(in crate::server) fn leave(&mut self, now: Moment, id: SessionId) {
+    pub(in crate::server) fn end_request(&mut self, now: Moment, id: SessionId) {
         if let Some(session) = self.all.get_mut(&id) {
             session.last = now;
             session.open -= 1;

@@ -45,9 +45,9 @@ fn a_session_ends_when_it_was_silent_for_too_long() {
     let shared = shared();
     let [silent, asking, busy] = [(); 3].map(|()| open(&shared, at(0)));
     let end_idle = |now| shared.core().end_idle_sessions(now, AUTO);
-    shared.core().sessions.enter(asking).unwrap();
-    shared.core().sessions.leave(at(13), asking);
-    shared.core().sessions.enter(busy).unwrap();
+    shared.core().sessions.begin_request(asking).unwrap();
+    shared.core().sessions.end_request(at(13), asking);
+    shared.core().sessions.begin_request(busy).unwrap();
     assert_eq!(shared.core().next_deadline(), at(20));
     assert!(!end_idle(at(19)));
     assert!(is_there(&shared, silent));
@@ -59,7 +59,7 @@ fn a_session_ends_when_it_was_silent_for_too_long() {
     assert!(!is_there(&shared, asking) && is_there(&shared, busy));
     // Never while a request is open, and then from its end.
     assert!(!end_idle(at(1000)));
-    shared.core().sessions.leave(at(1001), busy);
+    shared.core().sessions.end_request(at(1001), busy);
     assert!(!end_idle(at(1020)) && end_idle(at(1021)));
     assert_eq!(shared.core().connections.len(), 0);
     assert!(shared.core().sessions.due.is_empty());
@@ -85,16 +85,16 @@ fn a_session_takes_its_holds_with_it() {
     let shared = shared();
     let [id, other] = [(); 2].map(|()| open(&shared, at(0)));
     let mut core = shared.core();
-    let (conn, _) = core.sessions.enter(id).unwrap();
+    let (conn, _) = core.sessions.begin_request(id).unwrap();
     core.ask(at(0), conn, take(b"k", 600)).unwrap();
     assert_eq!(core.engine.census().locks.holders, 1);
     assert!(core.end_session(at(1), id, AUTO) && !core.end_session(at(1), id, AUTO));
     assert_eq!((core.engine.census().locks.holders, core.connections.len()), (0, 1));
     // A request that is still open does no harm.
-    core.sessions.leave(at(2), id);
+    core.sessions.end_request(at(2), id);
     core.end_term();
     assert!(core.sessions.all.is_empty() && core.connections.len() == 0);
-    assert!(core.sessions.enter(other).is_none());
+    assert!(core.sessions.begin_request(other).is_none());
 }
 
 /// Polls a request once, of a client that has left or not.
