@@ -6,7 +6,8 @@
 //! Both servers run all the time and are loaded in turn, round by round, so that whatever else the
 //! machine does hits both alike. The figure of a row is the median of its rounds. Arguments:
 //! `rounds=N` (5), `seconds=S` of load per server and round (1); `peer=floor` measures the floor
-//! against itself, which shows how much of a ratio is noise; `peer=state` and `peer=sync` measure
+//! against itself, which shows how much of a ratio is noise; `peer=tokio` measures the floor on tokio, which shows
+//! what the library costs; `peer=state` and `peer=sync` measure
 //! the server with `--state-dir`, without and with `--state-sync`, in the directory the build uses.
 //! With `peer=sync` a last column has the rate over what the disk allows: each grant and each release
 //! must be on it before its answer, and while one write is under way the other half of the connections
@@ -22,7 +23,6 @@
 
 mod floor;
 
-use floor::FLOOR_WORD;
 use nix::unistd::{SysconfVar, sysconf};
 use serde_json::Value;
 use std::error::Error;
@@ -38,8 +38,8 @@ const CONNECTIONS: [u32; 5] = [1, 10, 100, 1000, 5000];
 const WARM_UP: Duration = Duration::from_millis(100);
 
 fn main() -> Result<(), Box<dyn Error>> {
-    if std::env::args().nth(1).as_deref() == Some(FLOOR_WORD) {
-        return Ok(floor::serve()?);
+    if let Some(served) = floor::serve_if_asked() {
+        return Ok(served?);
     }
     let rounds = argument("rounds", 5);
     let length = Duration::from_millis(argument("seconds", 1) * 1000);
@@ -57,6 +57,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let kept = ("DFLOCKD_STATE_DIR", directory);
     let ours = match peer.as_deref() {
         Some("floor") => floor::start(),
+        Some("tokio") => floor::start_on_tokio(),
         Some("state") => dflockd(&[kept]),
         Some("sync") => dflockd(&[kept, ("DFLOCKD_STATE_SYNC", "true")]),
         Some(_) | None => dflockd(&[]),

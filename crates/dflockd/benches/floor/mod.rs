@@ -4,6 +4,8 @@
 //! remembered. It is the physical limit the lock server is measured against, so it must never
 //! learn to do more.
 
+mod on_tokio;
+
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -11,8 +13,9 @@ use std::os::fd::AsFd;
 use std::process::Command;
 use testbed::dflockd::Daemon;
 
-/// The word that turns a benchmark program into the floor server.
-pub(crate) const FLOOR_WORD: &str = "serve-the-floor";
+/// The words that turn a benchmark program into a floor server: the barest one, and one on tokio.
+const BARE_WORD: &str = "serve-the-floor";
+const TOKIO_WORD: &str = "serve-the-floor-on-tokio";
 
 const LISTENER: u64 = u64::MAX;
 const EVENTS_PER_WAIT: usize = 512;
@@ -38,12 +41,30 @@ impl Dialogue {
 
 /// Starts this same program again, as the floor server.
 pub(crate) fn start() -> Daemon {
+    start_as(BARE_WORD)
+}
+
+/// The same, on tokio.
+pub(crate) fn start_on_tokio() -> Daemon {
+    start_as(TOKIO_WORD)
+}
+
+fn start_as(word: &str) -> Daemon {
     let own = std::env::current_exe().unwrap_or_default();
-    Daemon::run(Command::new(own).arg(FLOOR_WORD))
+    Daemon::run(Command::new(own).arg(word))
+}
+
+/// Serves, if this program was started for that.
+pub(crate) fn serve_if_asked() -> Option<io::Result<()>> {
+    match std::env::args().nth(1)?.as_str() {
+        BARE_WORD => Some(serve()),
+        TOKIO_WORD => Some(on_tokio::serve()),
+        _ => None,
+    }
 }
 
 /// Listens on a port that the system chooses, prints it as the lock server does, and serves until killed.
-pub(crate) fn serve() -> io::Result<()> {
+fn serve() -> io::Result<()> {
     let listener = TcpListener::bind(("127.0.0.1", 0))?;
     listener.set_nonblocking(true)?;
     eprintln!("msg=listening addr={}", listener.local_addr()?);
