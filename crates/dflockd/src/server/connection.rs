@@ -15,7 +15,7 @@ pub(super) use frames::{answer_of_draining, of_draining};
 use leases::journal::{Failed, Mark};
 use leases::wire::{self, Fault, Watch};
 use leases::{Answer, AutoRelease, ConnId, Moment, Progress, Refusal, Seconds, Token};
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::convert::Infallible;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -32,9 +32,6 @@ const REPLY_BYTES: usize = 16 * 1024;
 const IDLE_BYTES: usize = 256;
 /// How often a connection sends without waiting before the kernel is asked for news of others.
 const STEPS: u8 = 4;
-/// The most connections that hold back their answers while others are served, see `others_first`. After many more, the
-/// processor's cache would have lost what the first of them needs to send.
-const MOST_UNSENT: usize = 128;
 /// The pause between two checks whether the standby of a late client has run since the deadline.
 const LOOK_EVERY: Seconds = Seconds::new(1).unwrap();
 /// No client waits longer than this for a change of a key: sending an answer shows whether it is still there.
@@ -43,8 +40,6 @@ pub(crate) const LONGEST_WATCH: Seconds = Seconds::new(60).unwrap();
 thread_local! {
     /// Where bytes are received, so that an idle connection needs no buffer for them.
     static SCRATCH: RefCell<Box<[u8]>> = RefCell::new(vec![0; READ_BYTES].into_boxed_slice());
-    /// How many connections hold back their answers while others are served.
-    static UNSENT: Cell<usize> = const { Cell::new(0) };
 }
 
 /// What is known of the bytes that the peer will still send.
@@ -604,16 +599,9 @@ fn poll_timer(
 fn others_first() -> impl Future<Output = ()> {
     let mut has_waited = false;
     poll_fn(move |cx| {
-        let unsent = UNSENT.get();
-        if has_waited {
-            UNSENT.set(unsent.saturating_sub(1));
+        if std::mem::replace(&mut has_waited, true) {
             return Poll::Ready(());
         }
-        if unsent >= MOST_UNSENT {
-            return Poll::Ready(());
-        }
-        UNSENT.set(unsent + 1);
-        has_waited = true;
         cx.waker().wake_by_ref();
         Poll::Pending
     })
