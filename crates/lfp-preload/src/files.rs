@@ -1,7 +1,7 @@
 //! Files mode: handles a call that names a lock file, after the real call was made.
 //!
-//! A call comes here only after it has failed for lack of permission, or has looked at a lock. The result `None` means that
-//! the result of the real call stands.
+//! A call comes here only after it has failed for lack of permission, or has looked at a lock. The result `None` means
+//! that the result of the real call stands.
 //!
 //! Both modes ask here whose lock a lock file is, and read small files of the system.
 
@@ -296,8 +296,8 @@ fn is_hidden(holder: Pid, device: Option<&PresentDevice>) -> bool {
     holder == own && is(&[LockState::Open, LockState::Closed, LockState::InDoubt])
 }
 
-/// access(2) has failed, for writing. Behind a busy service the directory counts as writable, too: QtSerialPort would put its lock
-/// into another directory, and open the port beside its holder.
+/// access(2) has failed, for writing. Behind a busy service the directory counts as writable, too: QtSerialPort would
+/// put its lock into another directory, and open the port beside its holder.
 pub(crate) fn access_to_write(name: NamedPath<'_>, errno: Errno) -> Instead<i32> {
     if !is_denied(errno) || place(&absolute(name)?) != PathKind::Directory {
         return None;
@@ -388,8 +388,8 @@ fn holder(path: &[u8]) -> Option<Pid> {
     pid_in(&openat(CWD, path, READ, Mode::empty()).ok()?)
 }
 
-/// The process that the usual lock file of a device names, as far as this process may read it. A file that another user may
-/// have planted says nothing.
+/// The process that the usual lock file of a device names, as far as this process may read it. A file that another user
+/// may have planted says nothing.
 pub(crate) fn lock_holder(device: &DeviceName) -> Option<Pid> {
     let base = device.as_str().rsplit('/').next()?;
     let directory = Path::new("/var/lock");
@@ -399,8 +399,8 @@ pub(crate) fn lock_holder(device: &DeviceName) -> Option<Pid> {
     pid_in(&file).filter(|pid| may_lock_for(directory, owner, *pid))
 }
 
-/// Whether the lock file of a holder is of a user who may lock for that process. `None` if no such file is there, or not any
-/// more. Whoever holds a lock by the kernel's list is believed.
+/// Whether the lock file of a holder is of a user who may lock for that process. `None` if no such file is there, or
+/// not any more. Whoever holds a lock by the kernel's list is believed.
 pub(crate) fn is_believed(holder: &Holder) -> Option<bool> {
     let Some(name) = holder.scheme.file() else { return Some(true) };
     let found = |it: PathBuf| lstat(it.join(name)).ok().map(|seen| (it, seen.st_uid));
@@ -408,8 +408,9 @@ pub(crate) fn is_believed(holder: &Holder) -> Option<bool> {
     Some(holder.pid.is_none_or(|pid| may_lock_for(&directory, owner, pid)))
 }
 
-/// Whether a lock file of this owner in this directory can be a lock of that process: if all users may write the lock directory, anybody can put
-/// a file there that names any process. Root, the service, this user and that of the process are believed.
+/// Whether a lock file of this owner in this directory can be a lock of that process: if all users may write the lock
+/// directory, anybody can put a file there that names any process. Root, the service, this user and that of the process
+/// are believed.
 fn may_lock_for(directory: &Path, owner: u32, pid: Pid) -> bool {
     let is_open_to_all = stat(directory).is_ok_and(|seen| seen.st_mode & 0o002 != 0);
     let is_owner = |path: &Path| stat(path).is_ok_and(|seen| seen.st_uid == owner);
@@ -434,8 +435,8 @@ fn pid_in(file: &OwnedFd) -> Option<Pid> {
     Content::parse(content.get(..length)?).ok().map(|content| content.holder(lives))
 }
 
-/// Whether it is the process that `lfp run` has locked for, and shares its locks with this one. A number that was given to
-/// another since does not.
+/// Whether it is the process that `lfp run` has locked for, and shares its locks with this one. A number that was given
+/// to another since does not.
 fn is_run(process: Pid) -> bool {
     settings().run == Some(process) && shares_locks_of_holder(process)
 }

@@ -1,5 +1,5 @@
-//! How a command ended, or why it did not begin, with the exit codes and words of a shell (sh(1), "Exit Status for Commands"
-//! in POSIX); and dying of the signal that ended another process.
+//! How a command ended, or why it did not begin, with the exit codes and words of a shell (sh(1), "Exit Status for
+//! Commands" in POSIX); and dying of the signal that ended another process.
 
 #[cfg(unix)]
 use std::ffi::OsStr;
@@ -110,9 +110,9 @@ impl StartError {
         }
     }
 
-    /// The error of a command that certainly cannot be executed: there is no file of its name in `PATH`, or at its path if
-    /// it has a `/`, or nobody may execute that file. execve(2) would report the same. `None`: only execve(2) can find
-    /// out.
+    /// The error of a command that certainly cannot be executed: there is no file of its name in `PATH`, or at its path
+    /// if it has a `/`, or nobody may execute that file. execve(2) would report the same. `None`: only execve(2) can
+    /// find out.
     #[cfg(unix)]
     #[must_use]
     pub fn foreseen(program: &OsStr) -> Option<Self> {

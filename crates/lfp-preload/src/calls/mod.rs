@@ -100,8 +100,8 @@ fn end_with(instead: Instead<c_int>, errno: Errno) -> c_int {
     result
 }
 
-/// Ends a call that has found a file. A lock of the program's own is hidden: `none` is the result then, and `forget` is to be
-/// done with what was found. Where the lock of a dead process was removed, `again` makes the call once more.
+/// Ends a call that has found a file. A lock of the program's own is hidden: `none` is the result then, and `forget` is
+/// to be done with what was found. Where the lock of a dead process was removed, `again` makes the call once more.
 ///
 /// # Safety
 /// As [`name`].
