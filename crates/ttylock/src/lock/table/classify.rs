@@ -9,14 +9,11 @@ use super::lock_file::{Busy, Lock, Stale, pid_in};
 use super::recovery;
 use super::state::State;
 use crate::lock::directories::{LockFile, Place};
+use crate::subordinate::OVERFLOW_UID;
 
 /// A lock file without a readable pid is busy until it is this old: a program may be about to write it (FreeBSD's
 /// `uu_lock`, efax, and every program that creates the file first and fills it then).
 const WRITER_GRACE: Duration = Duration::from_secs(30);
-
-/// All users without a number in our user namespace have this one, so it does not tell their files apart. Source:
-/// `DEFAULT_OVERFLOWUID` in the kernel's include/linux/highuid.h.
-const UNMAPPED_UID: u32 = 65_534;
 
 impl State {
     /// Reads a lock file and classifies it for a caller that would break it. A stale one is held and classified once
@@ -95,7 +92,8 @@ pub(super) fn counts_as_lock(
             let is_over = pid.is_some_and(|pid| !lives(pid));
             // With `hidepid`, the user of a living process may be unknown.
             let is_owners = |pid| process::users(pid).is_none_or(|users| users.belong_to(owner));
-            let is_its = || owner != UNMAPPED_UID && pid.is_some_and(is_owners);
+            // That number is many users.
+            let is_its = || owner != OVERFLOW_UID && pid.is_some_and(is_owners);
             let counts = is_over || owner == 0 || is_its();
             counts.then_some(()).ok_or_else(|| format!("uid {owner}"))
         }
