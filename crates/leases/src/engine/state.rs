@@ -118,7 +118,7 @@ pub(super) enum Phase {
 pub(super) struct Conn {
     pub(super) generation: u32,
     /// The number of its slots, places in queues and requests of `e`.
-    pub(super) entries: usize,
+    pub(super) entries: u32,
     pub(super) serial: u64,
     pub(super) label: Option<Arc<Label>>,
     /// By fence, as `renewed`.
@@ -234,7 +234,7 @@ impl State {
     /// for none, even if a limit is exceeded, as by an inherited hold or after a restart with smaller limits.
     pub(super) fn may_have(&self, conn: ConnAt, more: usize) -> bool {
         let all = self.holders.len() + self.waiters.len() + self.two_phase;
-        let own = self.conns[conn].entries;
+        let own = self.conns[conn].entries as usize;
         let Caps { max_entries, max_entries_per_connection, .. } = self.caps;
         more == 0 || (all + more <= max_entries && own + more <= max_entries_per_connection)
     }
