@@ -31,6 +31,9 @@ const PATIENCE: Duration = Duration::from_millis(250);
 /// Time after syslog has stalled in which no line waits for it: those that it does not take at once are lost.
 const HURRY: Duration = Duration::from_secs(30);
 
+/// Time after nobody has listened in which lines are lost without a look: in many containers there is no syslog.
+const ABSENCE: Duration = Duration::from_secs(1);
+
 /// How grave a line is, the gravest first. Source: syslog(3), without the three above error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
 pub enum Severity {
@@ -53,13 +56,15 @@ pub struct Log {
     socket: Option<UnixDatagram>,
     /// Syslog has stalled: until then, no line waits for it.
     hurries_until: Option<Instant>,
+    /// Nobody listened: until then, nobody is looked for.
+    absent_until: Option<Instant>,
 }
 
 impl Log {
     /// A log under this facility that keeps lines of `threshold` and graver.
     #[must_use]
     pub fn new(facility: Facility, threshold: Severity) -> Self {
-        Self { facility, threshold, socket: None, hurries_until: None }
+        Self { facility, threshold, socket: None, hurries_until: None, absent_until: None }
     }
 
     /// A log like this one, for another thread.
@@ -82,7 +87,7 @@ impl Log {
         let hurries = self.hurries_until.is_some_and(|until| Instant::now() < until);
         // A syslog that was restarted listens anew.
         for _ in 0..2 {
-            let Some(socket) = self.socket.take().or_else(open) else { return };
+            let Some(socket) = self.socket.take().or_else(|| self.open()) else { return };
             let line = message(self.facility, severity, &clean(line));
             let ready = socket.set_nonblocking(hurries);
             match ready.and_then(|()| socket.send(line.as_bytes())) {
@@ -97,6 +102,18 @@ impl Log {
                 Err(_) => {}
             }
         }
+    }
+}
+
+impl Log {
+    fn open(&mut self) -> Option<UnixDatagram> {
+        let now = Instant::now();
+        if self.absent_until.is_some_and(|until| now < until) {
+            return None;
+        }
+        let socket = open();
+        self.absent_until = now.checked_add(ABSENCE).filter(|_| socket.is_none());
+        socket
     }
 }
 

@@ -104,7 +104,7 @@ impl Authority {
         let pid = request.pid;
         let applicant = table.observe(pid);
         // Its user and its groups come from one reading: they are those of one process.
-        let status = LazyCell::new(|| ProcessStatus::of(pid));
+        let status = LazyCell::new(|| applicant.status().and_then(ProcessStatus::of_file));
         // A process with a status has not ended.
         let alive = || status.is_some() || process::lives(pid);
         peer.may_name(|| users(pid, status.as_ref()), alive, Purpose::Take, self.rule)

@@ -4,6 +4,7 @@
 //! what a process may open. So a client may name a living process only with `--trust-pid`, or as root on a
 //! Unix socket, and that process can hold a device only with `--anyone`.
 
+use std::fs::File;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 
@@ -45,6 +46,11 @@ pub(crate) enum ProcessStatus {}
 impl ProcessStatus {
     /// None is shown.
     pub(crate) fn of(_pid: Pid) -> Option<Self> {
+        None
+    }
+
+    /// None is shown.
+    pub(crate) fn of_file(_status: &File) -> Option<Self> {
         None
     }
 

@@ -6,6 +6,7 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
+use std::io::Write;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -86,9 +87,10 @@ impl Occupant {
 
     /// A process that enters so long after 1970. No two entries of a process are the same.
     fn entering(pid: Pid, time: Duration) -> Self {
-        let text = format!("{pid:<10} {:>20}\n", time.as_nanos());
+        let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let mut entry = [0; ENTRY_BYTES];
-        entry.iter_mut().zip(text.bytes()).for_each(|(to, from)| *to = from);
+        // It is as long as this.
+        let _ = writeln!(entry.as_mut_slice(), "{pid:<10} {nanoseconds:>20}");
         Self { entry }
     }
 

@@ -15,9 +15,10 @@ use std::path::Path;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Name {
-    name: OsString,
-    /// What stands for one that is no text.
-    shown: Option<String>,
+    /// The name, or what stands for one that is no text.
+    text: String,
+    /// The name itself, if it is no text.
+    bytes: Option<OsString>,
 }
 
 impl Name {
@@ -27,25 +28,26 @@ impl Name {
     /// Checks a file name.
     #[must_use]
     pub fn new(name: impl Into<OsString>) -> Option<Self> {
-        let name = name.into();
-        let bytes = name.as_encoded_bytes();
+        let checked = match name.into().into_string() {
+            Ok(text) => Self { text, bytes: None },
+            Err(bytes) => Self { text: shown(&bytes), bytes: Some(bytes) },
+        };
+        let bytes = checked.as_os_str().as_encoded_bytes();
         let fits = (1..=Self::LONGEST).contains(&bytes.len());
         let plain = bytes != b"." && bytes != b".." && !bytes.iter().any(|b| matches!(b, b'/' | 0));
-        let shown = name.to_str().is_none().then(|| shown(&name));
-        let checked = Self { name, shown };
         (fits && plain && is_usable(checked.as_str())).then_some(checked)
     }
 
     /// The name itself.
     #[must_use]
     pub fn as_os_str(&self) -> &OsStr {
-        &self.name
+        self.bytes.as_deref().unwrap_or(OsStr::new(&self.text))
     }
 
     /// The name as text. One that is none is escaped ([`shown`]): that leads to no file.
     #[must_use]
     pub fn as_str(&self) -> &str {
-        self.shown.as_deref().or(self.name.to_str()).unwrap_or_default()
+        &self.text
     }
 }
 
@@ -79,13 +81,13 @@ fn is_usable_on_windows(name: &str) -> bool {
 
 impl AsRef<OsStr> for Name {
     fn as_ref(&self) -> &OsStr {
-        &self.name
+        self.as_os_str()
     }
 }
 
 impl AsRef<Path> for Name {
     fn as_ref(&self) -> &Path {
-        Path::new(&self.name)
+        Path::new(self.as_os_str())
     }
 }
 

@@ -20,7 +20,7 @@ pub use identity::{ClockShift, Fate, Here, ProcessIdentity, Start};
 pub use pid::{Pid, PidError};
 pub use stat::Ids;
 #[cfg(unix)]
-pub use stat::{Stat, has_ended_in, numbers_in};
+pub use stat::{Stat, field_in, has_ended_in, numbers_in};
 pub use system::*;
 
 /// How long an observation of another pid namespace counts. To make one, every process of the machine is examined.

@@ -6,6 +6,7 @@ pub(crate) mod content;
 pub(crate) mod forms;
 
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
 use content::ContentForm;
 use forms::NameForm;
@@ -260,6 +261,18 @@ static DIALECTS: &[Dialect] = &[
     },
 ];
 
+/// The forms of the locks that exist on any machine, once each. They are found when they are first needed.
+static MET_ANYWHERE: LazyLock<Vec<&'static NameForm>> = LazyLock::new(|| {
+    let mut met: Vec<&NameForm> = Vec::new();
+    let anywhere = DIALECTS.iter().filter(|dialect| dialect.of != Of::SystemAtHome);
+    for form in anywhere.flat_map(Dialect::all_forms) {
+        if !met.iter().any(|known| std::ptr::eq(*known, form)) {
+            met.push(form);
+        }
+    }
+    met
+});
+
 impl Dialect {
     /// The systems, in the order in which `--help` names them.
     pub fn systems() -> impl Iterator<Item = &'static Self> {
@@ -318,15 +331,9 @@ impl Dialect {
     }
 
     /// The forms of the names under which a lock may be met on this system, its own first.
-    pub(crate) fn forms_met(&self) -> Vec<&'static NameForm> {
-        let mut met: Vec<&NameForm> = Vec::new();
-        let abroad = DIALECTS.iter().filter(|dialect| dialect.of != Of::SystemAtHome);
-        for form in std::iter::once(self).chain(abroad).flat_map(Self::all_forms) {
-            if !met.iter().any(|known| std::ptr::eq(*known, form)) {
-                met.push(form);
-            }
-        }
-        met
+    pub(crate) fn forms_met(&self) -> impl Iterator<Item = &'static NameForm> + Clone {
+        let is_own = |form: &&NameForm| self.all_forms().any(|own| std::ptr::eq(own, *form));
+        self.all_forms().chain(MET_ANYWHERE.iter().copied().filter(move |form| !is_own(form)))
     }
 
     /// The forms of all dialects; some come more than once.
@@ -334,7 +341,7 @@ impl Dialect {
         DIALECTS.iter().flat_map(Self::all_forms)
     }
 
-    fn all_forms(&self) -> impl Iterator<Item = &'static NameForm> {
+    fn all_forms(&self) -> impl Iterator<Item = &'static NameForm> + Clone + use<> {
         self.forms.iter().chain(self.by_number).copied()
     }
 }

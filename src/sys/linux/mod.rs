@@ -13,11 +13,12 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use nix::sys::socket::{MsgFlags, getsockopt, sockopt};
 use pidlockfile::Pid;
-use pidlockfile::process::{self, Ids, numbers_in};
+use pidlockfile::process::{self, Ids, field_in, numbers_in};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::{PidfdFlags, pidfd_open};
@@ -97,20 +98,24 @@ const STATUS_BYTES: usize = 4096;
 #[derive(Debug)]
 pub(crate) struct ProcessStatus(String);
 
+fn open_status(pid: Pid) -> Option<File> {
+    File::open(format!("/proc/{pid}/status")).ok()
+}
+
 /// The whole file, as it was at one time: the kernel keeps the text until it has been read to its end. A process that
 /// has ended has one until its parent has waited for it.
-fn read_status(pid: Pid) -> Option<String> {
-    let status = read_all(File::open(format!("/proc/{pid}/status")).ok()?).ok()?;
+fn read_status(status: &File) -> Option<String> {
+    let status = read_all(|room, place| status.read_at(room, place)).ok()?;
     // Names of programs may be any bytes. To replace those that are no text takes ten times as long as to check them.
     let text = String::from_utf8(status);
     Some(text.unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
 }
 
 /// The kernel gives as much of the text as there is room for. So a piece that leaves room is the last one.
-fn read_all(mut file: impl Read) -> io::Result<Vec<u8>> {
+fn read_all(read_at: impl Fn(&mut [u8], u64) -> io::Result<usize>) -> io::Result<Vec<u8>> {
     let (mut status, mut length) = (vec![0; STATUS_BYTES], 0_usize);
     loop {
-        match file.read(status.get_mut(length..).unwrap_or_default()) {
+        match read_at(status.get_mut(length..).unwrap_or_default(), length as u64) {
             Ok(read) => length = length.saturating_add(read),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(error) => return Err(error),
@@ -126,7 +131,12 @@ fn read_all(mut file: impl Read) -> io::Result<Vec<u8>> {
 impl ProcessStatus {
     /// The status of the process that has this number now; `None` where it is hidden, or the process has ended.
     pub(crate) fn of(pid: Pid) -> Option<Self> {
-        let status = process::numbers_are_ours().then(|| read_status(pid))??;
+        process::numbers_are_ours().then(|| Self::of_file(&open_status(pid)?))?
+    }
+
+    /// The same of one process, by its open file.
+    pub(crate) fn of_file(status: &File) -> Option<Self> {
+        let status = read_status(status)?;
         Some(status).filter(|it| !it.is_empty() && !process::has_ended_in(it)).map(Self)
     }
 
@@ -141,12 +151,8 @@ impl ProcessStatus {
     }
 }
 
-fn field<'s>(status: &'s str, key: &str) -> Option<&'s str> {
-    status.lines().find_map(|line| line.strip_prefix(key))
-}
-
 fn credentials_in(status: &str) -> Option<Credentials> {
-    let more = field(status, "Groups:").unwrap_or_default().split_ascii_whitespace();
+    let more = field_in(status, "Groups:").unwrap_or_default().split_ascii_whitespace();
     let more_groups = more.filter_map(|group| group.parse::<u32>().ok()).collect();
     let (users, groups) = (Ids::in_status(status, "Uid:")?, Ids::in_status(status, "Gid:")?);
     Some(Credentials { users, groups, more_groups })
@@ -249,12 +255,11 @@ fn translate_by(peer: Pid, number: Pid, kin: impl Fn(Pid) -> Option<Kin>) -> Opt
 }
 
 fn kin(process: Pid) -> Option<Kin> {
-    kin_in(&read_status(process)?)
+    kin_in(&read_status(&open_status(process)?)?)
 }
 
 fn kin_in(status: &str) -> Option<Kin> {
-    let field = |key: &str| status.lines().find_map(|line| line.strip_prefix(key));
-    let parent = field("PPid:").and_then(|pid| Pid::parse(pid.trim().as_bytes()).ok());
+    let parent = field_in(status, "PPid:").and_then(|pid| Pid::parse(pid.trim().as_bytes()).ok());
     Some(Kin { numbers: numbers_in(status)?, parent })
 }
 
@@ -285,7 +290,10 @@ mod tests {
     #[case::many_pieces(5 * STATUS_BYTES)]
     fn the_whole_status_is_read(#[case] length: usize) {
         let text: Vec<u8> = (b'a'..=b'w').cycle().take(length).collect();
-        assert_eq!(read_all(text.as_slice()).unwrap(), text);
+        let read_at = |mut room: &mut [u8], place| {
+            io::Write::write(&mut room, &text[usize::try_from(place).unwrap()..])
+        };
+        assert_eq!(read_all(read_at).unwrap(), text);
     }
 
     #[rstest]

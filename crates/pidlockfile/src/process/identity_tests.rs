@@ -177,27 +177,32 @@ fn a_signal_reaches_that_very_process_or_none() {
 #[test]
 #[cfg(target_os = "linux")]
 fn an_observed_process_has_ended_when_it_has() {
+    use std::io::Read;
+
     use crate::process::Observed;
 
     let mut machine = Machine::default();
     let (mut child, pid) = sleeper();
     let observed = Observed::of(&mut machine, pid);
     assert_eq!(*observed.identity(), machine.identify(pid));
-    assert!(!observed.has_ended(&mut machine));
+    assert!(!observed.has_ended(&mut machine) && observed.is_there());
+    let mut status = String::new();
+    observed.status().unwrap().read_to_string(&mut status).unwrap();
+    assert!(status.contains(&format!("\nPid:\t{pid}\n")), "{status}");
     child.kill().unwrap();
     let begin = Instant::now();
     while machine.identify(pid).start != Start::Nobody {
         assert!(begin.elapsed() < Duration::from_secs(60), "it does not end");
     }
-    assert!(observed.has_ended(&mut machine), "a zombie");
+    assert!(observed.has_ended(&mut machine) && !observed.is_there(), "a zombie");
     let of_a_zombie = Observed::of(&mut machine, pid);
     child.wait().unwrap();
-    assert!(observed.has_ended(&mut machine));
+    assert!(observed.has_ended(&mut machine) && !observed.is_there());
     // None of these was there at all.
     let nobody = Observed::of(&mut machine, pid);
     for never in [of_a_zombie, nobody] {
         assert_eq!(never.identity().start, Start::Nobody);
-        assert!(!never.has_ended(&mut machine));
+        assert!(!never.has_ended(&mut machine) && !never.is_there());
     }
 }
 

@@ -31,21 +31,18 @@ impl Stat {
     pub fn parse(text: &[u8]) -> Option<Self> {
         let (before, rest) = text.split_at(text.iter().rposition(|byte| *byte == b')')?);
         let name = before.splitn(2, |byte| *byte == b'(').nth(1)?;
-        let rest = std::str::from_utf8(rest.get(1..)?).ok()?;
-        let mut fields = Vec::with_capacity(52);
-        fields.extend(rest.split_ascii_whitespace());
-        // The first field behind the name is number 3.
-        let field = |at: usize| fields.get(at.checked_sub(3)?).copied();
-        let numeric = |at: usize| field(at).and_then(number::<u64>);
-        Some(Self {
-            name: String::from_utf8_lossy(name).into_owned(),
-            parent: field(4).and_then(number)?,
-            start: numeric(22)?,
-            state: field(3)?.bytes().next()?,
-            flags: numeric(9).unwrap_or(0),
-            threads: numeric(20)?,
-            image: (numeric(28).unwrap_or(0), numeric(48).unwrap_or(0)),
-        })
+        // The first field behind the name and a blank is number 3.
+        let mut fields = (3..).zip(rest.get(2..)?.split(|byte| *byte == b' '));
+        let mut field = |at: usize| Some(fields.find(|(number, _)| *number == at)?.1);
+        let number = |field: &[u8]| std::str::from_utf8(field).ok().and_then(number::<u64>);
+        let state = *field(3)?.first()?;
+        let parent = i64::try_from(number(field(4)?)?).ok()?;
+        let flags = field(9).and_then(number).unwrap_or(0);
+        let threads = field(20).and_then(number)?;
+        let start = field(22).and_then(number)?;
+        let image = [28, 48].map(|at| field(at).and_then(number).unwrap_or(0));
+        let name = String::from_utf8_lossy(name).into_owned();
+        Some(Self { name, parent, start, state, flags, threads, image: image.into() })
     }
 
     /// It does nothing more: the kernel closes what it has open, and lets only root look at that. A serial port is closed
@@ -77,11 +74,24 @@ fn is_end(state: u8, threads: impl FnOnce() -> Option<u64>) -> bool {
 /// As [`Stat::has_ended`], by the content of `/proc/PID/status`.
 #[must_use]
 pub fn has_ended_in(status: &str) -> bool {
-    let field = |key: &str| status.lines().find_map(|line| line.strip_prefix(key)).map(str::trim);
+    let field = |key: &str| field_in(status, key).map(str::trim);
     let state = field("State:").and_then(|state| state.bytes().next());
     // It stands far behind the state.
     let threads = || field("Threads:").and_then(number);
     state.is_some_and(|state| is_end(state, threads))
+}
+
+/// The rest of the line of `/proc/PID/status` that begins so; a name in it has no newline.
+#[must_use]
+pub fn field_in<'s>(status: &'s str, key: &str) -> Option<&'s str> {
+    let begins = |(at, _): &(usize, &str)| status.get(..*at).is_some_and(is_empty_or_ended);
+    let (at, _) = status.match_indices(key).find(begins)?;
+    let (_, rest) = status.split_at_checked(at.checked_add(key.len())?)?;
+    Some(rest.split_once('\n').map_or(rest, |(line, _)| line))
+}
+
+fn is_empty_or_ended(lines: &str) -> bool {
+    lines.is_empty() || lines.ends_with('\n')
 }
 
 /// Digits and nothing else; the standard library would also take a plus.
@@ -142,8 +152,7 @@ impl Ids {
     /// one, and that for files.
     #[must_use]
     pub fn in_status(status: &str, key: &str) -> Option<Self> {
-        let line = status.lines().find_map(|line| line.strip_prefix(key))?;
-        let mut words = line.split_ascii_whitespace().map(number);
+        let mut words = field_in(status, key)?.split_ascii_whitespace().map(number);
         let mut next = || words.next()?;
         Some(Self { real: next()?, effective: next()?, saved: next()? })
     }

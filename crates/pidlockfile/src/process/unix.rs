@@ -3,8 +3,9 @@
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::fs::{FileExt, MetadataExt};
-use std::sync::Arc;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::io::Errno;
@@ -38,12 +39,14 @@ fn start_by(pid: Pid, stat: Option<Stat>) -> Start {
     }
 }
 
-/// A process that was seen, and that can be seen again: never a later one with its number. Keeps `/proc/PID/stat` open.
+/// A process that was seen, and that can be seen again: never a later one with its number.
 #[derive(Debug)]
 pub struct Observed {
     who: ProcessIdentity,
-    /// `None` where it cannot be opened, or `/proc` counts for another namespace.
-    stat: Option<File>,
+    /// `None` where the system has none, or no descriptor is left.
+    handle: Option<OwnedFd>,
+    /// Its `/proc/PID/status`, if that was asked for.
+    status: OnceLock<File>,
 }
 
 impl Observed {
@@ -51,10 +54,9 @@ impl Observed {
     /// about this process, unless it [has ended](Self::has_ended) since.
     #[must_use]
     pub fn of(machine: &mut Machine, pid: Pid) -> Self {
-        let open = || File::open(format!("/proc/{pid}/stat")).ok();
-        let stat = numbers_are_ours().then(open).flatten();
-        let start = start_by(pid, stat.as_ref().and_then(|stat| stat_again(stat).ok().flatten()));
-        Self { who: ProcessIdentity { pid, start, here: Arc::clone(machine.here()) }, stat }
+        // First: if this process does not end, what is read by its number is about it.
+        let handle = handle_if_any(pid);
+        Self { who: machine.identify(pid), handle, status: OnceLock::new() }
     }
 
     /// Which process it is.
@@ -63,36 +65,36 @@ impl Observed {
         &self.who
     }
 
+    /// Its `/proc/PID/status`, which stays open, to be read from the beginning. `None` where that cannot be opened, or `/proc`
+    /// counts for another namespace.
+    #[must_use]
+    pub fn status(&self) -> Option<&File> {
+        if self.status.get().is_none() && numbers_are_ours() {
+            let _ = self.status.set(File::open(format!("/proc/{}/status", self.who.pid)).ok()?);
+        }
+        self.status.get()
+    }
+
+    /// Whether it certainly has not ended, so that it need not be observed anew.
+    #[must_use]
+    pub fn is_there(&self) -> bool {
+        let has_ended = self.handle.as_ref().and_then(handle_has_ended);
+        matches!(self.who.start, Start::At(_)) && has_ended == Some(false)
+    }
+
     /// Whether it existed and has ended since, as [`Machine::has_ended`] says.
     pub fn has_ended(&self, machine: &mut Machine) -> bool {
-        let again = self.stat.as_ref().filter(|_| self.who.start != Start::Nobody).map(stat_again);
-        match again {
-            // The file is that of one process: it is empty when nobody is that process any more.
-            Some(Err(error)) if is_over(&error) => true,
-            Some(Ok(Some(stat))) if !stat.may_have_ended() => stat.has_ended(),
-            _ => machine.has_ended(&self.who),
-        }
+        let handle = self.handle.as_ref().filter(|_| self.who.start != Start::Nobody);
+        handle.and_then(handle_has_ended).unwrap_or_else(|| machine.has_ended(&self.who))
     }
-}
-
-/// Reads an open `/proc/PID/stat` from its beginning. `None` if it says something else than expected.
-fn stat_again(stat: &File) -> io::Result<Option<Stat>> {
-    let mut buffer = [0; STAT_BYTES];
-    let length = stat.read_at(&mut buffer, 0)?;
-    Ok(Stat::parse(buffer.get(..length).unwrap_or_default()))
 }
 
 /// Whether there is no process of this number, or one that has ended and is not waited for yet. `None`:
 /// there is one, and its state is hidden.
 #[cfg(target_os = "linux")]
 fn has_ended(pid: Pid) -> Option<bool> {
-    use rustix::event::{PollFd, PollFlags, Timespec, poll};
-
     match handle(pid) {
-        Ok(process) => {
-            let mut asked = [PollFd::new(&process, PollFlags::IN)];
-            poll(&mut asked, Some(&Timespec::default())).ok().map(|ready| ready > 0)
-        }
+        Ok(process) => handle_has_ended(&process),
         Err(error) if error.raw_os_error() == Some(Errno::SRCH.raw_os_error()) => Some(true),
         // A kernel before 5.3, the number of a thread, or no descriptor left.
         Err(_) => is_nobodys(pid).then_some(true),
@@ -104,13 +106,37 @@ fn has_ended(pid: Pid) -> Option<bool> {
     is_nobodys(pid).then_some(true)
 }
 
+#[cfg(target_os = "linux")]
+fn handle_if_any(pid: Pid) -> Option<OwnedFd> {
+    handle(pid).ok()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn handle_if_any(_pid: Pid) -> Option<OwnedFd> {
+    None
+}
+
+/// Whether the process of a handle has ended. `None`: that cannot be seen.
+#[cfg(target_os = "linux")]
+fn handle_has_ended(process: &OwnedFd) -> Option<bool> {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+    let mut asked = [PollFd::new(process, PollFlags::IN)];
+    poll(&mut asked, Some(&Timespec::default())).ok().map(|ready| ready > 0)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn handle_has_ended(_process: &OwnedFd) -> Option<bool> {
+    None
+}
+
 /// A descriptor for exactly one process, never for a later one with its number (pidfd_open(2)). Readable once the
 /// process has ended.
 ///
 /// # Errors
 /// `ESRCH` where there is no such process; otherwise the system's reason.
 #[cfg(target_os = "linux")]
-pub fn handle(pid: Pid) -> io::Result<std::os::fd::OwnedFd> {
+pub fn handle(pid: Pid) -> io::Result<OwnedFd> {
     use rustix::process::{PidfdFlags, pidfd_open};
 
     Ok(pidfd_open(number(pid)?, PidfdFlags::empty())?)
@@ -121,8 +147,10 @@ fn number(pid: Pid) -> Result<Number, Errno> {
     Number::from_raw(pid.as_raw()).ok_or(Errno::SRCH)
 }
 
-/// Whether no process has this number here. One that has ended has it until its parent waits for it.
-fn is_nobodys(pid: Pid) -> bool {
+/// Whether no process has this number here. One that has ended has it until its parent waits for it. Most programs take
+/// over the lock of such a number, and of no other: they ask by kill(2).
+#[must_use]
+pub fn is_nobodys(pid: Pid) -> bool {
     number(pid).and_then(test_kill_process) == Err(Errno::SRCH)
 }
 

@@ -11,11 +11,11 @@
 //! of `/dev` are read (not those of its subdirectories, which belong to udev).
 
 use std::collections::BTreeMap;
-use std::ffi::CStr;
+use std::ffi::{CStr, OsString};
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::AsFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rustix::fs::{FileType, Mode, OFlags};
 
@@ -154,14 +154,15 @@ fn link(directory: impl AsFd, name: &CStr) -> Option<Link> {
 }
 
 /// The directories of links that a process has read. From the second time on, a directory is read again only if its names may
-/// have changed. A link cannot get another target without a change of a name.
+/// have changed. A link cannot get another target without a change of a name. By their paths as text: two paths are compared
+/// part by part.
 #[derive(Debug, Default)]
-pub(crate) struct LinkDirectories(BTreeMap<PathBuf, (Links, Option<NamesVersion>)>);
+pub(crate) struct LinkDirectories(BTreeMap<OsString, (Links, Option<NamesVersion>)>);
 
 impl LinkDirectories {
     /// As [`Links::of`].
     pub(crate) fn links(&mut self, directory: &Path) -> io::Result<&Links> {
-        let known = self.0.remove(directory);
+        let known = self.0.remove(directory.as_os_str());
         let clock = FileClock::now();
         // Many processes read it once only.
         let version = known.as_ref().and_then(|_| NamesVersion::of_path(directory));
@@ -175,7 +176,7 @@ impl LinkDirectories {
                 (links, version.filter(counts))
             }
         };
-        Ok(&self.0.entry(directory.to_owned()).or_insert(read).0)
+        Ok(&self.0.entry(directory.into()).or_insert(read).0)
     }
 }
 
@@ -183,8 +184,8 @@ impl LinkDirectories {
 /// plugged in.
 pub(super) const BY_UDEV: [&str; 2] = ["serial/by-id", "serial/by-path"];
 
-/// The links of udev that lead to the node of the device, read one by one: for machines without its database, such as
-/// containers and machines with mdev.
+/// The links of udev that lead to the node of the device, read one by one: for a device that its database does not have, as
+/// on machines without a database, such as containers and machines with mdev.
 ///
 /// # Errors
 /// An error of the system, if one of its directories cannot be read.
@@ -382,7 +383,7 @@ odd driver           /dev/ttyX     240 0-3 serial
             symlink(target, path.join("modem")).unwrap();
             let expected = [("modem".to_owned(), target.to_owned())];
             assert_eq!(read.links(path).unwrap().0, expected);
-            while waits && sys::is_listed_exactly(path) && read.0[path].1.is_none() {
+            while waits && sys::is_listed_exactly(path) && read.0[path.as_os_str()].1.is_none() {
                 assert!(Instant::now() < by, "it is read each time");
                 assert_eq!(read.links(path).unwrap().0, expected);
             }

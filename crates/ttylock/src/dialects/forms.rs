@@ -1,5 +1,7 @@
 //! The forms of lock-file names: for each form, the way from a device to the name, and back. Pure.
 
+use std::fmt::Write;
+
 use crate::device::Numbers;
 
 /// The beginning of a lock file's name (FHS 3.0, section 5.9).
@@ -15,8 +17,8 @@ const COLON: char = ':';
 pub(crate) struct NameForm {
     /// The beginning of every name of this form.
     pub(crate) beginning: &'static str,
-    /// The rest of the name, for one name of a device; `None` if this form has no name for it.
-    pub(crate) write: fn(&Spelling<'_>) -> Option<String>,
+    /// Adds the rest of the name, for one name of a device; `None` if this form has no name for it.
+    write: fn(&Spelling<'_>, &mut String) -> Option<()>,
     /// The device that the rest of a name means; `None` if the name is not of this form.
     pub(crate) read: fn(&str) -> Option<NamedDevice<'_>>,
 }
@@ -47,14 +49,14 @@ pub(crate) static BASE: NameForm = NameForm { beginning: BEGINNING, write: base_
 /// `LCK..pts_3`: minicom, pppd, gensio, Qt, Debian's mgetty.
 pub(crate) static UNDERSCORES: NameForm = NameForm {
     beginning: BEGINNING,
-    write: |device| path_of(device, UNDERSCORE),
+    write: |device, name| path_of(device, UNDERSCORE, name),
     read: |rest| path_in(rest, UNDERSCORE),
 };
 
 /// `LCK..pts:3`: lockdev.
 pub(crate) static COLONS: NameForm = NameForm {
     beginning: BEGINNING,
-    write: |device| path_of(device, COLON),
+    write: |device, name| path_of(device, COLON, name),
     read: |rest| path_in(rest, COLON),
 };
 
@@ -72,9 +74,10 @@ pub(crate) static SHORT: NameForm = NameForm { beginning: "LK.", write: base_of,
 /// `LK.005.136.003`: major number of the file system, major and minor number of the device (SVR4).
 pub(crate) static SVR4: NameForm = NameForm {
     beginning: "LK.",
-    write: |device| {
-        let (file_system, device) = device.numbers?;
-        Some(format!("{:03}.{:03}.{:03}", file_system.major, device.major, device.minor))
+    write: |device, name| {
+        let (file_system, _) = device.numbers?;
+        write!(name, "{:03}.", file_system.major).ok()?;
+        numbers_of(device, name)
     },
     read: |rest| {
         let (file_system, numbers) = rest.split_once('.')?;
@@ -91,25 +94,31 @@ pub(crate) static NUMBERS: NameForm =
 pub(crate) static CHARACTER_NUMBERS: NameForm =
     NameForm { beginning: "LCK.C.", write: numbers_of, read: numbers_in };
 
-fn base_of(device: &Spelling<'_>) -> Option<String> {
-    Some(base(device.path).to_owned())
+fn base_of(device: &Spelling<'_>, name: &mut String) -> Option<()> {
+    name.push_str(base(device.path));
+    Some(())
 }
 
 fn base_in(rest: &str) -> Option<NamedDevice<'_>> {
     (!rest.is_empty()).then_some(NamedDevice::Base(rest))
 }
 
-fn path_of(device: &Spelling<'_>, sign: char) -> Option<String> {
-    Some(device.path.replace('/', sign.encode_utf8(&mut [0; 4])))
+fn path_of(device: &Spelling<'_>, sign: char, name: &mut String) -> Option<()> {
+    for part in device.path.split_inclusive('/') {
+        let before = part.strip_suffix('/');
+        name.push_str(before.unwrap_or(part));
+        name.extend(before.map(|_| sign));
+    }
+    Some(())
 }
 
 fn path_in(rest: &str, sign: char) -> Option<NamedDevice<'_>> {
     (!rest.is_empty()).then_some(NamedDevice::Path(rest, sign))
 }
 
-fn numbers_of(device: &Spelling<'_>) -> Option<String> {
+fn numbers_of(device: &Spelling<'_>, name: &mut String) -> Option<()> {
     let (_, device) = device.numbers?;
-    Some(format!("{:03}.{:03}", device.major, device.minor))
+    write!(name, "{:03}.{:03}", device.major, device.minor).ok()
 }
 
 fn numbers_in(rest: &str) -> Option<NamedDevice<'static>> {
@@ -129,6 +138,15 @@ pub(crate) fn base(path: &str) -> &str {
 }
 
 impl NameForm {
+    /// The file's name in this form, for one name of a device, in the place of what `name` was. `None` if this form has no
+    /// name for it.
+    pub(crate) fn write<'n>(&self, device: &Spelling<'_>, name: &'n mut String) -> Option<&'n str> {
+        name.clear();
+        name.push_str(self.beginning);
+        (self.write)(device, name)?;
+        Some(name)
+    }
+
     /// The device that a file's name means, if it is of this form.
     pub(crate) fn parse<'n>(&self, file: &'n str) -> Option<NamedDevice<'n>> {
         file.strip_prefix(self.beginning).and_then(self.read)

@@ -4,13 +4,13 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use pidlockfile::Pid;
+use pidlockfile::{Name, Pid};
 
 use super::*;
 use crate::device::DeviceName;
 use crate::device::node::{Node, follow};
 use crate::device::{Numbers, ResolvedDevice};
-use crate::lock::names::{device_of, is_lock_file, lock_names};
+use crate::lock::names::{begins_as_a_lock, device_of, is_lock_file, lock_names};
 use crate::lock::{Outcome, Request};
 use crate::test_processes::{Sleeper, no_process};
 use crate::{Layout, Table};
@@ -42,7 +42,7 @@ fn resolved(device: &str) -> ResolvedDevice {
 fn name_in(form: &NameForm, device: &str) -> Option<String> {
     let numbers = NODE.device.map(|device| (NODE.file_system, device));
     let spelling = Spelling { path: device, numbers };
-    (form.write)(&spelling).map(|rest| format!("{}{rest}", form.beginning))
+    form.write(&spelling, &mut String::new()).map(str::to_owned)
 }
 
 /// Where a lock of this dialect is met: on every system, or on its own.
@@ -98,6 +98,8 @@ fn lacks(row: &Dialect) -> Vec<String> {
             let devices = [(device.to_owned(), NODE)];
             for system in systems_of(row) {
                 let all = lock_names(system, &resolved(device)).unwrap();
+                let begins = |name: &Name| begins_as_a_lock(name.as_str().as_bytes());
+                want(all.all().all(begins), format!("{file} in a listing that was kept"));
                 let looked_for = all.all().any(|name| name.as_str() == file);
                 let on = system.name;
                 want(looked_for, format!("a look for {file} on {on} before a lock is taken"));
@@ -179,8 +181,8 @@ impl Machine {
         let device = DeviceName::parse(b"null").unwrap();
         let node = follow(Path::new("/dev"), &device).unwrap().node.unwrap();
         let numbers = node.device.map(|device| (node.file_system, device));
-        let rest = (form.write)(&Spelling { path: "null", numbers }).unwrap();
-        format!("{}{rest}", form.beginning)
+        let spelling = Spelling { path: "null", numbers };
+        form.write(&spelling, &mut String::new()).unwrap().to_owned()
     }
 }
 

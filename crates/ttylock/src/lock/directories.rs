@@ -15,7 +15,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use pidlockfile::{Directory, Found, Gate, Identity, Name, Published, Status};
 use rustix::fs::{Dir, Mode, OFlags};
 
-use super::names::{LockNames, is_lock_file};
+use super::names::{LockNames, begins_as_a_lock, is_lock_file};
 use crate::dialects::content::READ_LIMIT;
 use crate::limits::LOCKS_FOR_INVENTED;
 use crate::subordinate::owner_of;
@@ -80,7 +80,7 @@ impl LockFile<'_> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WrittenFile {
     pub identity: Identity,
-    pub written: u128,
+    pub written: u64,
 }
 
 impl WrittenFile {
@@ -93,7 +93,9 @@ impl WrittenFile {
     }
 
     pub(crate) fn written_at(identity: Identity, at: SystemTime) -> Self {
-        let written = at.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos());
+        let since = at.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos());
+        // Enough for the next five hundred years.
+        let written = u64::try_from(since).unwrap_or(u64::MAX);
         Self { identity, written }
     }
 }
@@ -149,7 +151,7 @@ impl Directories {
         &'d self,
         names: &'d LockNames,
     ) -> impl Iterator<Item = LockFile<'d>> {
-        let own = std::iter::once_with(|| self.own.present(&mut names.searched.iter()));
+        let own = std::iter::once_with(|| self.own.present(names.searched.iter()));
         own.chain(self.others_with(names)).flatten()
     }
 
@@ -158,13 +160,13 @@ impl Directories {
         &'d self,
         names: &'d LockNames,
     ) -> impl Iterator<Item = LockFile<'d>> {
-        let met = || names.written.first().into_iter().chain(&names.searched);
-        let own = std::iter::once_with(move || self.own.present(&mut met()));
+        let met = names.written.first().into_iter().chain(&names.searched);
+        let own = std::iter::once_with(move || self.own.present(met));
         own.chain(self.others_with(names)).flatten()
     }
 
     fn others_with<'d>(&'d self, names: &'d LockNames) -> impl Iterator<Item = Vec<LockFile<'d>>> {
-        self.others.iter().map(|place| place.present(&mut names.all()))
+        self.others.iter().map(|place| place.present(names.all()))
     }
 
     /// All directories, the one that is written first.
@@ -251,31 +253,32 @@ impl Place {
         self.counts_links.set(false).unwrap();
     }
 
-    /// Calls `see` with each name in the directory, if it is small. Whether these are all: the names at one moment. What we
-    /// write changes one directory all the time, so its times need not be looked at.
+    /// Calls `see` with each name in the directory, if it is small; in one that is only searched, with those that begin as
+    /// locks do. Whether these are all: the names at one moment. What we write changes one directory all the time, so its times
+    /// need not be looked at.
     fn show_all(&self, see: impl FnMut(&[u8])) -> bool {
-        let listing = self.listing.get_or_init(|| SmallListing::of(&self.directory));
-        listing.as_ref().is_some_and(|listing| match self.role {
-            Role::Written => listing.show_all(&self.directory, see),
-            Role::Searched => listing.show_all_again(&self.directory, see),
-        })
+        let wanted: Option<fn(&[u8]) -> bool> = match self.role {
+            Role::Written => None,
+            Role::Searched => Some(begins_as_a_lock),
+        };
+        let listing = self.listing.get_or_init(|| SmallListing::of(&self.directory, wanted));
+        listing.as_ref().is_some_and(|listing| listing.show_all(&self.directory, see))
     }
 
     /// The names under which a file may be there, in their order. A name under which a file is there all the time is among
     /// them. A small directory is listed, which shows all names at one moment. In a larger one, such as `/tmp` may be, each
     /// name is looked up.
-    fn present<'d>(&'d self, names: &mut dyn Iterator<Item = &'d Name>) -> Vec<LockFile<'d>> {
-        let mut wanted: Vec<(&Name, bool)> = names.map(|name| (name, false)).collect();
+    fn present<'d>(&'d self, names: impl Iterator<Item = &'d Name> + Clone) -> Vec<LockFile<'d>> {
+        let mut present: Vec<(usize, &Name)> = Vec::new();
         let is_whole = self.show_all(|shown| {
-            // As bytes: a name is checked each time when it is taken as text.
-            let is_shown =
-                |(name, _): &&mut (&Name, bool)| AsRef::<OsStr>::as_ref(*name).as_bytes() == shown;
-            if let Some((_, is_there)) = wanted.iter_mut().find(is_shown) {
-                *is_there = true;
-            }
+            let mut names = names.clone().enumerate();
+            present.extend(names.find(|(_, name)| name.as_os_str().as_bytes() == shown));
         });
-        wanted.retain(|(name, is_there)| if is_whole { *is_there } else { self.may_hold(name) });
-        wanted.into_iter().map(|(name, _)| self.file(name)).collect()
+        if !is_whole {
+            return names.filter(|name| self.may_hold(name)).map(|name| self.file(name)).collect();
+        }
+        present.sort_unstable_by_key(|(at, _)| *at);
+        present.into_iter().map(|(_, name)| self.file(name)).collect()
     }
 
     /// Whether a file of that name may be there; if that cannot be found out, it may.
@@ -384,7 +387,7 @@ mod tests {
         let names: Vec<Name> =
             (0..9).filter_map(|number| Name::new(format!("LCK..x{number}"))).collect();
         let present = || -> Vec<_> {
-            place.present(&mut names.iter()).iter().map(|it| it.name.as_str()).collect()
+            place.present(names.iter()).iter().map(|it| it.name.as_str()).collect()
         };
         assert_eq!(present(), [""; 0]);
         // What comes and goes afterwards is seen by the same opening.

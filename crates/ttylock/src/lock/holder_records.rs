@@ -14,6 +14,8 @@
 //! record also tells its lock directory, and a service leaves the records of other directories alone.
 
 use std::collections::BTreeSet;
+use std::fmt::{self, Write};
+use std::fs::File;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
@@ -47,6 +49,9 @@ const FROM: &str = "from";
 /// The private name of the file of a lock in the text of a record; the second if the lock was passed.
 const DRAFT: &str = "draft=";
 const PASSED: &str = "passed=";
+
+/// More than most records have.
+const USUAL_BYTES: usize = 256;
 
 /// The longest target of a link (`PATH_MAX`).
 const PATH_BYTES: usize = 4096;
@@ -93,16 +98,18 @@ impl WrittenFile {
         Name::new(format!("{start}.{device}.{inode}.{}", self.written))
     }
 
-    fn to_text(self) -> String {
-        let Identity { device, inode } = self.identity;
-        format!("{device}:{inode}:{}", self.written)
-    }
-
     fn from_text(text: &str, separator: char) -> Option<Self> {
         let mut numbers = text.split(separator);
         let (device, inode) = (numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?);
         let written = numbers.next()?.parse().ok()?;
         numbers.next().is_none().then_some(Self { identity: Identity { device, inode }, written })
+    }
+}
+
+impl fmt::Display for WrittenFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Identity { device, inode } = self.identity;
+        write!(f, "{device}:{inode}:{}", self.written)
     }
 }
 
@@ -117,8 +124,9 @@ pub(crate) enum Origin {
 /// The names that records had before they were named after the file: that of the lock file; if a record of another lock
 /// directory had that, with the device and inode in front. Locks may be held since before an update.
 fn earlier_entries(name: &Name, file: Identity) -> impl Iterator<Item = Name> {
-    let beside = format!("{}.{}.{}", file.device, file.inode, name.as_str());
-    std::iter::once(name.clone()).chain(Name::new(beside))
+    let beside = move || format!("{}.{}.{}", file.device, file.inode, name.as_str());
+    let beside = std::iter::once_with(move || Name::new(beside())).flatten();
+    std::iter::once_with(|| name.clone()).chain(beside)
 }
 
 impl HolderRecord {
@@ -127,28 +135,32 @@ impl HolderRecord {
         let Self { holder, uid, file, directory, names, draft, is_passed, .. } = self;
         let ProcessIdentity { pid, start, here } = holder;
         let (boot, namespace) = (here.boot.as_ref()?, here.namespace?);
-        let uid = uid.map(|uid| format!("uid={uid} ")).unwrap_or_default();
-        let shift = match here.shift.nanoseconds {
-            0 => String::new(),
-            nanoseconds => format!("shift={nanoseconds} "),
-        };
-        let key = if *is_passed { PASSED } else { DRAFT };
-        let draft = draft.as_ref().map(|name| format!("{key}{} ", name.as_str()));
-        let draft = draft.unwrap_or_default();
-        let file = file.to_text();
+        let mut text = String::with_capacity(USUAL_BYTES);
+        if let Some(uid) = uid {
+            write!(text, "uid={uid} ").ok()?;
+        }
+        if here.shift.nanoseconds != 0 {
+            write!(text, "shift={} ", here.shift.nanoseconds).ok()?;
+        }
+        if let Some(draft) = draft {
+            let key = if *is_passed { PASSED } else { DRAFT };
+            write!(text, "{key}{draft} ").ok()?;
+        }
+        write!(text, "pid={pid} start=").ok()?;
+        match start {
+            Start::Nobody => text.push('-'),
+            Start::Unknown => text.push('?'),
+            Start::At(ticks) => write!(text, "{ticks}").ok()?,
+        }
         let Identity { device: of_locks, inode: locks } = directory;
-        let start = match start {
-            Start::Nobody => "-".to_owned(),
-            Start::Unknown => "?".to_owned(),
-            Start::At(ticks) => ticks.to_string(),
-        };
-        let names: Vec<_> = names.iter().map(Name::as_str).collect();
-        // No file name holds a slash.
-        let names = names.join("/");
-        Some(format!(
-            "{uid}{shift}{draft}pid={pid} start={start} boot={boot} pidns={namespace} \
-             file={file}:{of_locks}:{locks} names={names}"
-        ))
+        write!(text, " boot={boot} pidns={namespace} file={file}:{of_locks}:{locks} names=")
+            .ok()?;
+        for (at, name) in names.iter().enumerate() {
+            // No file name holds a slash.
+            text.push_str(if at == 0 { "" } else { "/" });
+            text.push_str(name.as_str());
+        }
+        Some(text)
     }
 
     pub(crate) fn from_text(entry: Name, text: &str) -> Option<Self> {
@@ -216,20 +228,41 @@ impl Claimant {
 /// process with its number.
 #[derive(Debug)]
 pub struct Applicant {
-    process: Observed,
+    process: Arc<Observed>,
     /// Its user, if that has been read since.
     user: Option<u32>,
 }
 
 impl Applicant {
     pub(crate) fn observe(machine: &mut Machine, pid: Pid) -> Self {
-        Self { process: Observed::of(machine, pid), user: None }
+        Self { process: Arc::new(Observed::of(machine, pid)), user: None }
+    }
+
+    /// The same for a process that asks again and again: as long as it lives, what shows it stays open.
+    pub(crate) fn observe_again(
+        last: &mut Option<Arc<Observed>>,
+        machine: &mut Machine,
+        pid: Pid,
+    ) -> Self {
+        let known = last.take().filter(|it| it.identity().pid == pid && it.is_there());
+        let applicant = match known {
+            Some(process) => Self { process, user: None },
+            None => Self::observe(machine, pid),
+        };
+        *last = Some(Arc::clone(&applicant.process));
+        applicant
     }
 
     /// The user of the process as it was read since, so that it is not read again; `None` if it was not.
     #[must_use]
     pub fn with_user(self, user: Option<u32>) -> Self {
         Self { user, ..self }
+    }
+
+    /// Its `/proc/PID/status`, as [`Observed::status`].
+    #[must_use]
+    pub fn status(&self) -> Option<&File> {
+        self.process.status()
     }
 
     /// The number of the process.
@@ -395,7 +428,7 @@ impl HolderRecords {
     ) -> Result<(), Errno> {
         let from = self.directory().zip(receiver.file.entry(FROM));
         let (handle, entry) = from.ok_or(Errno::NOENT)?;
-        let text: Vec<String> = givers.iter().map(|it| it.to_text()).collect();
+        let text: Vec<String> = givers.iter().map(|it| it.to_string()).collect();
         let write = || symlinkat(text.join("/").as_str(), handle, entry.as_str());
         match write() {
             // Of a file that is gone: the record of this one is new.

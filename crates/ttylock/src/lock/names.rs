@@ -1,6 +1,8 @@
 //! The names of a device's lock files in every dialect, and the way back from a lock file's name to its
 //! device, by the table of dialects. Pure.
 
+use std::borrow::Cow;
+
 use pidlockfile::Name;
 
 use crate::device::{Node, Numbers, ResolvedDevice};
@@ -21,11 +23,38 @@ pub(crate) struct LockNames {
 /// Works out the names of the lock files of a device. Names longer than file names can be are left out: no program
 /// has a lock under such a name. `None` if the real node has only such names.
 pub(crate) fn lock_names(dialect: &Dialect, resolved: &ResolvedDevice) -> Option<LockNames> {
-    let mut lock_names = LockNames::default();
-    let numbers = resolved.node.and_then(|node| Some((node.file_system, node.device?)));
+    let mut lock_names = written_names(dialect, resolved)?;
+    let mut name = String::new();
+    // Forms by number give the same for every name.
+    let mut numbers = numbers(resolved);
     for path in resolved.every_name() {
-        let spelling = Spelling { path, numbers };
-        for name in written(dialect, &spelling, resolved.kernel_name.is_none()) {
+        for path in std::iter::once(Cow::Borrowed(path)).chain(aliases(dialect, path)) {
+            let spelling = Spelling { path: &path, numbers: numbers.take() };
+            for form in dialect.forms_met() {
+                if let Some(name) = form.write(&spelling, &mut name) {
+                    lock_names.seek(name);
+                }
+            }
+        }
+    }
+    Some(lock_names)
+}
+
+/// Those of them that are written, and what does not fit there.
+pub(crate) fn written_names(dialect: &Dialect, resolved: &ResolvedDevice) -> Option<LockNames> {
+    let mut lock_names = LockNames::default();
+    let by_number = if resolved.kernel_name.is_none() { dialect.by_number } else { &[] };
+    let mut name = String::new();
+    for path in resolved.every_name() {
+        let spelling = Spelling { path, numbers: numbers(resolved) };
+        let mut has_one = false;
+        for form in dialect.forms.iter().chain(by_number) {
+            if let Some(name) = form.write(&spelling, &mut name) {
+                has_one = true;
+                lock_names.write(name);
+            }
+        }
+        if let (false, Some(name)) = (has_one, forms::BASE.write(&spelling, &mut name)) {
             lock_names.write(name);
         }
         // The real node comes first. Two spellings of the device meet at one of its names.
@@ -33,69 +62,52 @@ pub(crate) fn lock_names(dialect: &Dialect, resolved: &ResolvedDevice) -> Option
             return None;
         }
     }
-    let forms = dialect.forms_met();
-    // Forms by number give the same for every name.
-    let mut numbers = numbers;
-    for path in resolved.every_name() {
-        for path in std::iter::once(path.to_owned()).chain(aliases(dialect, path)) {
-            let spelling = Spelling { path: &path, numbers: numbers.take() };
-            for form in &forms {
-                lock_names.seek(in_form(form, &spelling));
-            }
-        }
-    }
     Some(lock_names)
 }
 
-/// The names of the lock files for one name of the device, as programs of the system write them.
-fn written(dialect: &Dialect, device: &Spelling<'_>, by_number: bool) -> Vec<String> {
-    let too = if by_number { dialect.by_number } else { &[] };
-    let forms = || dialect.forms.iter().chain(too);
-    let mut names: Vec<String> = forms().filter_map(|form| in_form(form, device)).collect();
-    if names.is_empty() {
-        names.extend(in_form(&forms::BASE, device));
-    }
-    names
-}
-
-fn in_form(form: &NameForm, device: &Spelling<'_>) -> Option<String> {
-    (form.write)(device).map(|rest| [form.beginning, &rest].concat())
+/// The numbers of the node's file system and of the device.
+fn numbers(resolved: &ResolvedDevice) -> Option<(Numbers, Numbers)> {
+    resolved.node.and_then(|node| Some((node.file_system, node.device?)))
 }
 
 impl LockNames {
     /// All names under which a program may hold the device.
-    pub(crate) fn all(&self) -> impl Iterator<Item = &Name> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Name> + Clone {
         self.written.iter().chain(&self.searched)
     }
 
     /// The names come in the order of their importance: those that do not fit are not written, but searched.
-    fn write(&mut self, name: String) {
-        let Some(name) = Name::new(name).filter(|name| !self.written.contains(name)) else {
+    fn write(&mut self, name: &str) {
+        if is_among(&self.written, name) {
             return;
-        };
+        }
         let bytes: usize = self.written.iter().map(|name| name.as_str().len()).sum();
-        let bytes = bytes.saturating_add(name.as_str().len());
+        let bytes = bytes.saturating_add(name.len());
         let fits = self.written.len() < NAMES_OF_A_LOCK && bytes <= NAME_BYTES_OF_A_LOCK;
         add(if fits { &mut self.written } else { &mut self.searched }, name);
     }
 
     /// A name under which the lock was written earlier, when more was known of the device.
-    pub(super) fn write_too(&mut self, name: Name) {
-        add(&mut self.written, name);
+    pub(super) fn write_too(&mut self, name: &Name) {
+        add(&mut self.written, name.as_str());
     }
 
     /// A name that cannot exist is not searched; one that is written is examined anyway.
-    fn seek(&mut self, name: Option<String>) {
-        let name = name.and_then(Name::new).filter(|name| !self.written.contains(name));
-        if let Some(name) = name {
+    fn seek(&mut self, name: &str) {
+        if !is_among(&self.written, name) {
             add(&mut self.searched, name);
         }
     }
 }
 
-fn add(names: &mut Vec<Name>, name: Name) {
-    if !names.contains(&name) {
-        names.push(name);
+fn is_among(names: &[Name], name: &str) -> bool {
+    names.iter().any(|known| known.as_str() == name)
+}
+
+/// Adds a name that is not there yet, unless it cannot exist.
+fn add(names: &mut Vec<Name>, name: &str) {
+    if !is_among(names, name) {
+        names.extend(Name::new(name));
     }
 }
 
@@ -104,7 +116,7 @@ pub(crate) fn named_by<'n>(dialect: &Dialect, lock_names: &'n LockNames) -> Vec<
     let mut all = Vec::new();
     let forms = dialect.forms_met();
     for file in lock_names.all() {
-        for (_, named) in readings(forms.iter().copied(), file.as_str()) {
+        for (_, named) in readings(forms.clone(), file.as_str()) {
             if !all.contains(&named) {
                 all.push(named);
             }
@@ -114,7 +126,7 @@ pub(crate) fn named_by<'n>(dialect: &Dialect, lock_names: &'n LockNames) -> Vec<
 }
 
 /// The other names of the same line.
-fn aliases<'a>(dialect: &'a Dialect, path: &'a str) -> impl Iterator<Item = String> + 'a {
+fn aliases<'a>(dialect: &'a Dialect, path: &'a str) -> impl Iterator<Item = Cow<'a, str>> {
     let base = base(path);
     let member = |prefix: &&str| base.starts_with(*prefix);
     let family = dialect.families.iter().find_map(|family| {
@@ -124,7 +136,8 @@ fn aliases<'a>(dialect: &'a Dialect, path: &'a str) -> impl Iterator<Item = Stri
         Some((*family, base.strip_prefix(own)?, *own))
     });
     family.into_iter().flat_map(|(family, unit, own)| {
-        family.iter().filter(move |prefix| **prefix != own).map(move |p| format!("{p}{unit}"))
+        let others = family.iter().filter(move |prefix| **prefix != own);
+        others.map(move |prefix| Cow::Owned([*prefix, unit].concat()))
     })
 }
 
@@ -152,6 +165,11 @@ pub(crate) fn is_lock_file(file: &str) -> bool {
     readings(Dialect::forms_anywhere(), file).next().is_some()
 }
 
+/// Whether a file's name has the beginning of a form. The names of all lock files of a device do.
+pub(crate) fn begins_as_a_lock(file: &[u8]) -> bool {
+    Dialect::forms_anywhere().any(|form| file.starts_with(form.beginning.as_bytes()))
+}
+
 /// Whether a lock file of this name is about a device by its numbers.
 pub(super) fn is_by_number(file: &str) -> bool {
     let mut readings = readings(Dialect::forms_anywhere(), file);
@@ -176,7 +194,7 @@ pub(crate) fn device_of(
         let is_number = matches!(named, NamedDevice::Numbers(_));
         (is_number, existing(*named).is_some(), named.has_slashes(), form.beginning.len())
     };
-    let (_, most) = readings(dialect.forms_met().into_iter(), file).max_by_key(weight)?;
+    let (_, most) = readings(dialect.forms_met(), file).max_by_key(weight)?;
     Some(existing(most).map_or_else(|| most.likely_device(), str::to_owned))
 }
 

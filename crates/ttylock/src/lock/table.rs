@@ -217,7 +217,8 @@ impl Table {
 
     /// The process that has this number now. Its rights are to be checked afterwards.
     pub fn observe(&mut self, pid: Pid) -> Applicant {
-        Applicant::observe(&mut self.state.machine, pid)
+        let State { machine, observed, .. } = &mut self.state;
+        Applicant::observe_again(observed, machine, pid)
     }
 
     /// The real name of a resolved device, and the files that may keep it busy.

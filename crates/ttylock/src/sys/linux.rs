@@ -272,9 +272,12 @@ fn wide(seconds: impl Into<i64>) -> i64 {
 const LISTING_BYTES: usize = 8192;
 
 /// What is listed of an open directory again and again.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct SmallListing {
     listed: Mutex<Listed>,
+    /// Which names are wanted of a directory that seldom changes: it is listed again only if it has changed, which takes one
+    /// call instead of three, and one more if it has.
+    wanted: Option<fn(&[u8]) -> bool>,
     /// It was found to be large, and is not listed any more.
     is_large: AtomicBool,
 }
@@ -282,47 +285,35 @@ pub(crate) struct SmallListing {
 /// What was listed last.
 #[derive(Debug, Default)]
 struct Listed {
-    /// Each with a zero behind it.
+    /// Those that are wanted, each with a zero behind it.
     names: Vec<u8>,
     /// The directory has these names as long as it has this version.
     version: Option<NamesVersion>,
 }
 
 impl SmallListing {
-    /// `None` if the directory's file system does not list it as it is at one moment.
-    pub(crate) fn of(directory: impl AsFd) -> Option<Self> {
+    /// Of a directory that seldom changes only the names that are `wanted` are shown, of another one all. `None` if the
+    /// directory's file system does not list it as it is at one moment.
+    pub(crate) fn of(directory: impl AsFd, wanted: Option<fn(&[u8]) -> bool>) -> Option<Self> {
         let is_exact = rustix::fs::fstatfs(directory).is_ok_and(|of| is_exact(&of));
-        is_exact.then(Self::default)
+        let listed = Mutex::default();
+        is_exact.then(|| Self { listed, wanted, is_large: AtomicBool::new(false) })
     }
 
     /// Calls `see` with each name in the directory, always the same open one. Whether these are all: the names at one moment,
     /// if the directory is small and may be listed. Otherwise the caller must not conclude anything from a name that is
     /// missing.
     pub(crate) fn show_all(&self, directory: impl AsFd, see: impl FnMut(&[u8])) -> bool {
-        self.show_by(directory.as_fd(), |_| None, see)
-    }
-
-    /// The same of a directory that seldom changes: one call instead of three if it has not, and one more if it has.
-    pub(crate) fn show_all_again(&self, directory: impl AsFd, see: impl FnMut(&[u8])) -> bool {
-        self.show_by(directory.as_fd(), |directory| NamesVersion::of(directory), see)
-    }
-
-    fn show_by(
-        &self,
-        directory: BorrowedFd<'_>,
-        version: impl FnOnce(BorrowedFd<'_>) -> Option<NamesVersion>,
-        see: impl FnMut(&[u8]),
-    ) -> bool {
         if self.is_large.load(Ordering::Relaxed) {
             return false;
         }
         // One thread at a time: they share the position.
         let Ok(mut listed) = self.listed.lock() else { return false };
         let clock = FileClock::now();
-        let version = version(directory);
+        let version = self.wanted.and_then(|_| NamesVersion::of(&directory));
         if version.is_none() || version != listed.version {
             listed.version = None;
-            match listed.read(directory) {
+            match listed.read(directory.as_fd(), self.wanted) {
                 Some(true) => listed.version = version.filter(|it| it.counts(clock)),
                 Some(false) => {
                     self.is_large.store(true, Ordering::Relaxed);
@@ -338,7 +329,11 @@ impl SmallListing {
 
 impl Listed {
     /// Reads the names at one moment. False if there are more than are read; `None` if they cannot be read.
-    fn read(&mut self, directory: BorrowedFd<'_>) -> Option<bool> {
+    fn read(
+        &mut self,
+        directory: BorrowedFd<'_>,
+        wanted: Option<fn(&[u8]) -> bool>,
+    ) -> Option<bool> {
         self.names.clear();
         // Also the first time: Linux 6.11 to 6.13 show no names that came to a tmpfs after the directory was opened, or set
         // to its start.
@@ -352,7 +347,10 @@ impl Listed {
                 // A second piece is of another moment. An empty one says that the first was whole: a signal can end it.
                 None => return Some(true),
                 Some(Ok(entry)) if pieces == 1 => {
-                    self.names.extend_from_slice(entry.file_name().to_bytes_with_nul());
+                    let name = entry.file_name();
+                    if wanted.is_none_or(|wanted| wanted(name.to_bytes())) {
+                        self.names.extend_from_slice(name.to_bytes_with_nul());
+                    }
                 }
                 Some(entry) => return entry.is_ok().then_some(false),
             }
@@ -458,9 +456,9 @@ mod tests {
     }
 
     /// An open directory and its listing; `None` if its file system is not listed.
-    fn opened(path: &Path) -> Option<(fs::File, SmallListing)> {
+    fn opened(path: &Path, wanted: Option<fn(&[u8]) -> bool>) -> Option<(fs::File, SmallListing)> {
         let directory = fs::File::open(path).unwrap();
-        let listing = SmallListing::of(&directory);
+        let listing = SmallListing::of(&directory, wanted);
         if listing.is_none() {
             eprintln!("the file system of {} is not listed", path.display());
         }
@@ -470,7 +468,7 @@ mod tests {
     fn shown_again(directory: &fs::File, listing: &SmallListing) -> Vec<String> {
         let mut names: Vec<String> = Vec::new();
         let mut see = |name: &[u8]| names.push(String::from_utf8_lossy(name).into());
-        assert!(listing.show_all_again(directory, &mut see));
+        assert!(listing.show_all(directory, &mut see));
         names.retain(|name| ![".", ".."].contains(&name.as_str()));
         names.sort_unstable();
         names
@@ -494,7 +492,7 @@ mod tests {
             for name in ["one", "two", "below/three"] {
                 fs::write(path.join(name), "").unwrap();
             }
-            let Some((directory, listing)) = opened(path) else { return };
+            let Some((directory, listing)) = opened(path, Some(|_| true)) else { return };
             let is_kept = || listing.listed.lock().unwrap().version.is_some();
             let by = Instant::now() + Duration::from_secs(60);
             assert_eq!(shown_again(&directory, &listing), names_in(path));
@@ -511,7 +509,7 @@ mod tests {
     #[test]
     fn a_name_that_came_after_the_opening_is_shown() {
         let root = tempfile::tempdir().unwrap();
-        let Some((directory, listing)) = opened(root.path()) else { return };
+        let Some((directory, listing)) = opened(root.path(), Some(|_| true)) else { return };
         for name in ["LCK..ttyS0", "LCK..ttyS1"] {
             fs::write(root.path().join(name), "").unwrap();
             assert_eq!(shown_again(&directory, &listing), names_in(root.path()));
@@ -521,7 +519,7 @@ mod tests {
     #[test]
     fn a_directory_that_may_not_be_read_is_not_listed() {
         let root = tempfile::tempdir().unwrap();
-        let Some((_, listing)) = opened(root.path()) else { return };
+        let Some((_, listing)) = opened(root.path(), None) else { return };
         let handle = rustix::fs::open(root.path(), HANDLE, Mode::empty()).unwrap();
         assert!(!listing.show_all(handle, |_| ()));
     }
@@ -539,13 +537,13 @@ mod tests {
     #[test]
     fn a_directory_that_may_not_be_listed_as_it_is_at_one_moment_is_not_listed() {
         let proc = fs::File::open("/proc").unwrap();
-        assert!(SmallListing::of(proc).is_none());
+        assert!(SmallListing::of(proc, None).is_none());
     }
 
     #[test]
     fn a_listing_of_several_pieces_is_not_whole() {
         let root = tempfile::tempdir().unwrap();
-        let Some((directory, listing)) = opened(root.path()) else { return };
+        let Some((directory, listing)) = opened(root.path(), None) else { return };
         let mut made = 0_usize;
         let last_whole = loop {
             let mut seen = 0_usize;
@@ -562,7 +560,7 @@ mod tests {
             fs::remove_file(root.path().join(format!("LCK..{number}"))).unwrap();
         }
         assert!(!listing.show_all(&directory, |_| ()), "it was large");
-        let listing = SmallListing::of(&directory).unwrap();
+        let listing = SmallListing::of(&directory, None).unwrap();
         let mut names = Vec::new();
         assert!(listing.show_all(&directory, |name| names.push(name.to_vec())));
         assert!(names.contains(&b"LCK..0".to_vec()));

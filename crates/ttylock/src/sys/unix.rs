@@ -120,15 +120,11 @@ impl FileClock {
 pub(crate) enum SmallListing {}
 
 impl SmallListing {
-    pub(crate) fn of(_: impl AsFd) -> Option<Self> {
+    pub(crate) fn of(_: impl AsFd, _: Option<fn(&[u8]) -> bool>) -> Option<Self> {
         None
     }
 
     pub(crate) fn show_all(&self, _: impl AsFd, _: impl FnMut(&[u8])) -> bool {
-        match *self {}
-    }
-
-    pub(crate) fn show_all_again(&self, _: impl AsFd, _: impl FnMut(&[u8])) -> bool {
         match *self {}
     }
 }

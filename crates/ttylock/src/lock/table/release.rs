@@ -37,8 +37,8 @@ pub(super) fn release(state: &mut State, request: &Request) -> Result<String, St
     let (open, pid) = (state.open()?, request.pid);
     let own = &open.own;
     let mut resolved = resolve::find(state, &request.device)?;
-    let mut lock_names = resolve::lock_names_of(state, &resolved, &request.device)?;
-    let Some(first) = lock_names.written.first().cloned() else { return Err(Stop::Busy(None)) };
+    let known = resolve::written_names_of(state, &resolved, &request.device)?;
+    let Some(first) = known.first().cloned() else { return Err(Stop::Busy(None)) };
     let (mut files, mut written) = (Vec::new(), Vec::new());
     let released =
         state.in_the_gate(own.file(&first), |state| release_first(state, own.file(&first), pid));
@@ -59,12 +59,12 @@ pub(super) fn release(state: &mut State, request: &Request) -> Result<String, St
         written = names;
     }
     if written.is_empty() {
-        written = names_of_the_same_file(&state.layout, own, &lock_names.written);
+        written = names_of_the_same_file(&state.layout, own, &known);
     }
     // The known names are released in any case.
     let _ = resolve::add_links(state, &mut resolved);
-    lock_names = resolve::lock_names_of(state, &resolved, &request.device)?;
-    for name in written {
+    let mut lock_names = resolve::lock_names_of(state, &resolved, &request.device)?;
+    for name in &written {
         lock_names.write_too(name);
     }
     // In the reverse order of taking: a process that meets the first name still finds it held.

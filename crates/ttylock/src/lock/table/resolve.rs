@@ -8,7 +8,7 @@ use crate::device::absent;
 use crate::device::node::{ResolveError, ResolvedDevice, follow};
 use crate::device::other_names::{LinkDirectories, kernel_name, made_by_udev, udev_links};
 use crate::layout::Layout;
-use crate::lock::names::{LockNames, lock_names};
+use crate::lock::names::{LockNames, lock_names, written_names};
 use crate::lock::{Stop, Weight};
 
 /// The facts about a device that are known without reading a lock directory.
@@ -78,11 +78,23 @@ pub(super) fn lock_names_of(
     resolved: &ResolvedDevice,
     asked: &DeviceName,
 ) -> Result<LockNames, Stop> {
-    lock_names(state.layout.dialect, resolved).ok_or_else(|| {
-        let device = asked.as_str();
-        state.say(Weight::Notice, format!("refused {device}: too long for a lock file name"));
-        Stop::Denied
-    })
+    lock_names(state.layout.dialect, resolved).ok_or_else(|| too_long(state, asked))
+}
+
+/// The names under which a LOCK of the device is written.
+pub(super) fn written_names_of(
+    state: &mut State,
+    resolved: &ResolvedDevice,
+    asked: &DeviceName,
+) -> Result<Vec<Name>, Stop> {
+    let names = written_names(state.layout.dialect, resolved);
+    names.map(|names| names.written).ok_or_else(|| too_long(state, asked))
+}
+
+fn too_long(state: &mut State, asked: &DeviceName) -> Stop {
+    let device = asked.as_str();
+    state.say(Weight::Notice, format!("refused {device}: too long for a lock file name"));
+    Stop::Denied
 }
 
 /// Adds the links to the node, because a program locks by the name it was given, which may be any link. If the
@@ -107,10 +119,10 @@ fn try_to_add_links(
     }
     let Some(device) = resolved.node.and_then(|node| node.device) else { return Ok(()) };
     resolved.kernel_name = kernel_name(device)?;
-    match udev_links(&layout.udev_dir, device)? {
-        Some(links) => resolved.add_links(links),
-        None if layout.udev_dir.exists() => {}
-        None => resolved.add_links(made_by_udev(read, dev_dir, resolved)?),
-    }
+    let links = match udev_links(&layout.udev_dir, device)? {
+        Some(links) => links,
+        None => made_by_udev(read, dev_dir, resolved)?,
+    };
+    resolved.add_links(links);
     Ok(())
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use pidlockfile::process::Machine;
+use pidlockfile::process::{Machine, Observed};
 use pidlockfile::{Name, NewFile, Passage, Published, Status};
 
 use crate::device::other_names::LinkDirectories;
@@ -36,6 +36,8 @@ pub(super) struct State {
     pub(super) backoff: Backoff,
     pub(super) events: Vec<Event>,
     pub(super) machine: Machine,
+    /// The process that has asked last.
+    pub(super) observed: Option<Arc<Observed>>,
     pub(super) links: LinkDirectories,
     /// Without a directory until the lock directories are open.
     pub(super) records: HolderRecords,
@@ -75,6 +77,7 @@ impl State {
             backoff: Backoff::since(Instant::now()),
             events: Vec::new(),
             machine: Machine::default(),
+            observed: None,
             links: LinkDirectories::default(),
             records: HolderRecords::none(),
             guards: FlockGuards::default(),

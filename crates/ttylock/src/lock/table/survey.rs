@@ -17,7 +17,7 @@ use crate::lock::directories::LockFile;
 use crate::lock::flock::{FlockHolder, Flocker};
 use crate::lock::holders::out_of_sight;
 use crate::lock::holders::{self, Holder, Scheme, Standing, Survey};
-use crate::lock::names::{self, LockNames, lock_names};
+use crate::lock::names::{self, LockNames, lock_names, written_names};
 
 /// See [`super::Table::surveys`].
 pub(super) fn surveys(
@@ -115,7 +115,7 @@ pub(super) fn is_locked_for_missing(
     resolved: &ResolvedDevice,
     pid: Pid,
 ) -> bool {
-    let names = lock_names(state.layout.dialect, resolved);
+    let names = written_names(state.layout.dialect, resolved);
     let Some(name) = names.and_then(|names| names.written.into_iter().next()) else { return false };
     let Ok(open) = state.open() else { return false };
     let Ok(Some(lock)) = state.read(open.own.file(&name)) else { return false };

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use pidlockfile::{
     Attempt, Entry, Error, Found, Linked, Name, NewFile, Passage, Pid, Published, Status, Step,
-    process, words_of,
+    words_of,
 };
 
 use super::classify::counts_as_lock;
@@ -59,7 +59,7 @@ pub(super) fn take(
     let claimant = applicant.claimant();
     let (resolved, lock_names) = resolve::with_lock_names(state, &request.device, resolved)?;
     refuse_invented(state, &resolved, own)?;
-    refuse_one_too_many(state, own, pid)?;
+    refuse_one_too_many(state, own, &claimant)?;
     refuse_flock(state, &resolved, pid)?;
     // A living holder at the first name refuses the lock, before anything is written. Under names that this lock does
     // not write, stale locks are removed now. Those that may not be removed are ignored.
@@ -99,13 +99,16 @@ fn refuse_invented(state: &mut State, resolved: &ResolvedDevice, own: &Place) ->
 }
 
 /// One user must not fill the lock directory. Only recorded locks count, not files that others put into the directory.
-fn refuse_one_too_many(state: &mut State, own: &Place, pid: Pid) -> Result<(), Stop> {
-    if state.records.has_room_for_all(LOCKS_OF_A_USER) {
-        return Ok(());
-    }
-    let uid = process::real_user(pid);
+fn refuse_one_too_many(
+    state: &mut State,
+    own: &Place,
+    &Claimant { ref who, uid }: &Claimant,
+) -> Result<(), Stop> {
     // A daemon knows which user asks for a missing process.
     if uid == Some(0) || (uid.is_none() && state.guards.is_a_daemons()) {
+        return Ok(());
+    }
+    if state.records.has_room_for_all(LOCKS_OF_A_USER) {
         return Ok(());
     }
     // Rarely asked, and not only by a daemon.
@@ -117,8 +120,8 @@ fn refuse_one_too_many(state: &mut State, own: &Place, pid: Pid) -> Result<(), S
     if !is_one_too_many(state) || daemon::sweep_records(state, own) > 0 && !is_one_too_many(state) {
         return Ok(());
     }
-    let who = uid.map_or_else(|| "processes that are gone".to_owned(), |uid| format!("uid {uid}"));
-    let text = format!("refused pid {pid}: {who} has {LOCKS_OF_A_USER} locks");
+    let user = uid.map_or_else(|| "processes that are gone".to_owned(), |uid| format!("uid {uid}"));
+    let text = format!("refused pid {}: {user} has {LOCKS_OF_A_USER} locks", who.pid);
     state.say(Weight::Notice, text);
     Err(Stop::Denied)
 }

@@ -123,6 +123,20 @@ pub(super) fn request(pid: Pid) -> Request {
     Request { device: DeviceName::parse(b"ttyS0").unwrap(), pid }
 }
 
+/// As long as it lives, it stays known, and is not looked for again.
+#[test]
+fn a_process_that_has_ended_is_not_the_one_that_asks_next() {
+    let shared = Shared::new();
+    let mut table = shared.service();
+    let sleeper = Sleeper::new();
+    let pid = sleeper.pid();
+    for _ in 0..2 {
+        assert!(table.observe(pid).claimant().was_there());
+    }
+    drop(sleeper);
+    assert!(!table.observe(pid).claimant().was_there());
+}
+
 /// The number in a lock of another pid namespace means no process here. The record identifies its holder, and exists
 /// before the lock is reported as taken and before another process may break it.
 #[test]
