@@ -9,7 +9,7 @@ use tokio::runtime::Builder;
 
 /// These two as in the lock server.
 const TURNS_PER_LOOK: u32 = 256;
-const EVENTS_PER_LOOK: usize = 128;
+const EVENTS_PER_LOOK: usize = 64;
 
 thread_local! {
     /// Where bytes are received, and the number of grants.
