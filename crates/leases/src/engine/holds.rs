@@ -1,11 +1,11 @@
 //! Holds: their begin, their leases, their connections, and their records; and the queues of the keys: who waits, and who
 //! gets a slot that becomes free. Pure.
 
+use super::messages::{Answer, Effect, Grant, LeaseStart, Record, RecordedHold};
 use super::rules::{Claim, Ownership};
+use super::scalars::{Key, Moment, Seconds, Token, Ttl};
 use super::state::{Hold, Noted, Phase, State, TwoPhase, Waiter, Want};
 use super::table::{Alarm, ConnAt, HolderId, KeyId, WaiterId};
-use super::terms::{Key, Moment, Seconds, Token, Ttl};
-use super::values::{Answer, Effect, Grant, LeaseStart, Record, RecordedHold};
 use std::sync::Arc;
 
 /// Makes a connection a holder of the key, for which it has waited from `since` on. The caller has checked that there

@@ -1,10 +1,9 @@
 //! The table of keys, and which of them are idle since when. Pure.
 
+use super::messages::Census;
 use super::rules::Claim;
+use super::scalars::{Caps, Key, Keys, Limit, Moment};
 use super::table::{Chain, HolderId, KeyId, Slots, Sorted, Table, WaiterId};
-use super::terms::Caps;
-use super::terms::{Key, Keys, Limit, Moment};
-use super::values::Census;
 use std::collections::{HashMap, HashSet};
 use std::hash::RandomState;
 use std::ops::{Index, IndexMut};

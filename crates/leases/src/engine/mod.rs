@@ -9,28 +9,28 @@
 
 mod holds;
 mod keys;
+mod messages;
 mod requests;
 mod rules;
+mod scalars;
 mod state;
 mod table;
-mod terms;
-mod values;
 
 use keys::KeyEntry;
+pub use messages::{
+    Answer, Census, ConnId, Counters, Effect, Forced, Grant, Histogram, Label, LeaseStart,
+    Population, Progress, Record, RecordedHold, Refusal, Request, Verdict, WAIT_BOUNDS_MICROS,
+};
 pub use rules::{AutoRelease, Claim};
+pub use scalars::{
+    Caps, Key, Keys, Limit, MAX_KEY_BYTES, MAX_KEYS, MAX_SECONDS, Mint, Moment, Seconds,
+    TOKEN_DIGITS, Token, Ttl, read_hex,
+};
 use state::{Conn, Hold, Noted, Phase, State, TwoPhase, Waiter, Want};
 use std::hash::RandomState;
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 use table::{Alarm, HolderId, Id};
-pub use terms::{
-    Caps, Key, Keys, Limit, MAX_KEY_BYTES, MAX_KEYS, MAX_SECONDS, Mint, Moment, Seconds,
-    TOKEN_DIGITS, Token, Ttl, read_hex,
-};
-pub use values::{
-    Answer, Census, ConnId, Counters, Effect, Forced, Grant, Histogram, Label, LeaseStart,
-    Population, Progress, Record, RecordedHold, Refusal, Request, Verdict, WAIT_BOUNDS_MICROS,
-};
 
 /// The lock manager. [The crate](crate) says what to call, and in which order.
 pub struct Engine(State);

@@ -1,11 +1,11 @@
 //! The requests of clients. The protocol fixes the order of the checks. Pure.
 
 use super::holds;
+use super::messages::{Answer, Grant, Refusal};
 use super::rules::Claim;
+use super::scalars::{Key, Keys, Seconds, Token, Ttl};
 use super::state::{Phase, State, TwoPhase, Want};
 use super::table::{ConnAt, HolderId, KeyId};
-use super::terms::{Key, Keys, Seconds, Token, Ttl};
-use super::values::{Answer, Grant, Refusal};
 
 /// The answer to a request; `None` if it comes later.
 pub(super) type Decision = Result<Option<Answer>, Refusal>;

@@ -11,7 +11,7 @@
 //! off, or the owner's server is gone) stays until its lease ends. The connection that renews it for the second time
 //! becomes its owner, so a client that renews only once takes nothing with it when it leaves.
 
-use super::terms::{Limit, Moment, Seconds};
+use super::scalars::{Limit, Moment, Seconds};
 
 /// What a request asks of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,12 +1,12 @@
 //! What the engine knows: its tables, and what an entry of each is. Pure.
 
 use super::keys::KeyTable;
-use super::rules::{Claim, Ownership};
-use super::table::{ConnAt, HolderId, Id, KeyId, Sorted, Table, Timers, WaiterId};
-use super::terms::{Caps, Key, Mint, Moment, Token, Ttl};
-use super::values::{
+use super::messages::{
     Answer, ConnId, Counters, Effect, Label, LeaseStart, Record, RecordedHold, Refusal,
 };
+use super::rules::{Claim, Ownership};
+use super::scalars::{Caps, Key, Mint, Moment, Token, Ttl};
+use super::table::{ConnAt, HolderId, Id, KeyId, Sorted, Table, Timers, WaiterId};
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::RandomState;
 use std::sync::Arc;

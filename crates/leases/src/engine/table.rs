@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::num::NonZeroU32;
 use std::ops::{Index, IndexMut};
 
-use super::terms::Moment;
+use super::scalars::Moment;
 
 /// A place in a [`Table`]. The letter distinguishes the tables. The number is one more than the place, so that an id that
 /// may be missing takes no more memory.

@@ -203,45 +203,50 @@ fn a_test_that_is_left_out(#[case] planted: &str, #[case] is_caught: bool) {
     true
 )]
 #[case::another_argument(
-    "engine/terms.rs",
+    "engine/scalars.rs",
     "read_hex(digits: &[u8])",
     "read_hex(digits: &str)",
     true
 )]
 #[case::one_more_that_is_required(
-    "engine/terms.rs",
+    "engine/scalars.rs",
     "fn token(&mut self) -> Token;",
     "fn token(&mut self) -> Token;\n    fn planted(&self);",
     true
 )]
 #[case::a_limit_on_a_trait(
-    "engine/terms.rs",
+    "engine/scalars.rs",
     "pub trait Mint: Send",
     "pub trait Mint: Send + Sync",
     true
 )]
-#[case::a_variant("engine/values.rs", "    Later,\n", "    Later,\n    Planted,\n", true)]
-#[case::what_a_variant_holds("engine/values.rs", "    Now(Answer),", "    Now(Box<Answer>),", true)]
+#[case::a_variant("engine/messages.rs", "    Later,\n", "    Later,\n    Planted,\n", true)]
+#[case::what_a_variant_holds(
+    "engine/messages.rs",
+    "    Now(Answer),",
+    "    Now(Box<Answer>),",
+    true
+)]
 #[case::a_trait_that_is_gone(
-    "engine/values.rs",
+    "engine/messages.rs",
     "#[derive(Clone, Debug, PartialEq, Eq)]\n#[expect",
     "#[derive(Clone, Debug, PartialEq)]\n#[expect",
     true
 )]
 #[case::the_same_name_for_another_type(
-    "engine/terms.rs",
+    "engine/scalars.rs",
     "pub fn read_hex",
     "use std::rc::Rc as Option;\npub fn read_hex",
     true
 )]
 #[case::what_only_the_crate_sees(
-    "engine/terms.rs",
+    "engine/scalars.rs",
     "pub fn read_hex",
     "pub(crate) fn planted() {}\npub fn read_hex",
     false
 )]
 #[case::the_body(
-    "engine/terms.rs",
+    "engine/scalars.rs",
     "pub fn read_hex(digits: &[u8]) -> Option<u64> {",
     "pub fn read_hex(digits: &[u8]) -> Option<u64> {\n    let _ = ();",
     false

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::rules::Claim;
-use super::terms::{Key, Keys, Limit, Moment, Seconds, Token, Ttl};
+use super::scalars::{Key, Keys, Limit, Moment, Seconds, Token, Ttl};
 
 /// A connection, as the engine knows it. The place is reused after the connection has ended, but the generation is not:
 /// an answer to an ended connection never reaches the next one in its place.

@@ -1,6 +1,7 @@
-//! The values of the engine: keys, tokens, limits, spans and points of time.
+//! The scalar values of the engine: keys, tokens, limits, spans and points of time; also the source of tokens, and the
+//! caps.
 //!
-//! Pure. Only a checked constructor makes them, so no later code checks them again.
+//! Pure. Only a checked constructor makes the scalars, so no later code checks them again.
 
 use std::num::NonZeroU64;
 
