@@ -1,6 +1,5 @@
 //! Lease locks and semaphores as one state machine without input or output: (now, request) → answer and
-//! effects. No socket, clock or randomness of its own; [`wire`] has the text of the protocol, both ways, [`journal`]
-//! the boundary to the record of holds.
+//! effects. [`wire`] has the text of the protocol, both ways, [`journal`] the boundary to the record of holds.
 //!
 //! What to call, and in which order:
 //! 1. [`Engine::connect`] for a connection, before its first request.

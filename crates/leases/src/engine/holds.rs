@@ -29,7 +29,7 @@ pub(super) fn grant(
     let id = add(state, hold, want.claim, None);
     state.conns[conn].owned.add(token.fence(), id);
     state.note_move(key);
-    state.room = state.room.saturating_sub(1);
+    state.record_room = state.record_room.saturating_sub(1);
     state.counters.grants += 1;
     state.counters.waits.record(state.now.micros_since(since));
     id
@@ -333,11 +333,11 @@ pub(super) fn serve_all(state: &mut State) {
 /// Frees a slot and hands it to the head of the queue. If the record has no more room, each hold that ends makes room
 /// for one, so readers get the lock one after the other.
 pub(super) fn free(state: &mut State, id: HolderId) {
-    let room = state.room;
-    state.room = room.saturating_add(1);
+    let room = state.record_room;
+    state.record_room = room.saturating_add(1);
     let key = remove(state, id);
     serve(state, key);
-    state.room = room.min(state.room);
+    state.record_room = room.min(state.record_room);
     state.keys.settle(state.now, key);
 }
 
@@ -368,7 +368,7 @@ pub(super) fn expire_due(state: &mut State, id: HolderId) -> bool {
 
 /// Serves due timers. A timer that was set for an earlier entry in its place fires too early, and is set anew. So
 /// everything happens in the order of its time.
-pub(super) fn ring(state: &mut State) {
+pub(super) fn serve_timers(state: &mut State) {
     while let Some((at, alarm)) = state.timers.pop(state.now) {
         let due = match alarm {
             Alarm::Hold(id) => state.holders.get(id).map_or(Moment::NEVER, Hold::due),

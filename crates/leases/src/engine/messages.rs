@@ -99,7 +99,7 @@ pub struct Grant {
     pub token: Token,
     /// The length of the lease as requested, not the remaining time.
     pub ttl: Ttl,
-    /// When the lease ends.
+    /// When the lease ends; [`Moment::NEVER`] if it begins only with its record.
     pub expires: Moment,
     /// Which slot of a semaphore it is: the lowest number from 0 that no other holder had. It stays until the hold
     /// ends. `None` for a lock, which has only one slot.
@@ -148,9 +148,9 @@ impl Answer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// The server has its maximum of keys.
+    /// No room for another key, or for another entry of the server or of this connection.
     MaxLocks,
-    /// The key has its maximum of waiters.
+    /// No room for another waiter of the key, for another entry, or for another client that watches.
     MaxWaiters,
     /// The key exists with another limit.
     LimitMismatch,

@@ -1,6 +1,7 @@
 //! The lock manager: [`Engine`] gets a request, a rule decides, and the effects follow. [The crate](crate) says which
 //! calls to make, and in which order. `requests.rs` has the requests, `holds.rs` what they change in the holds and in the
-//! queues, `rules.rs` the rules, and `state.rs` the tables. Pure.
+//! queues, and `rules.rs` the rules. `holds::serve_timers` ends leases, graces and waits. `state.rs` is the state, with the
+//! table of keys from `keys.rs`, and the other tables and the timers from `table.rs`. Pure.
 //!
 //! The views are for people, and for clients that watch a key. Each step is bounded: a caller reads some places of the
 //! table at a time, and then views the keys that it has picked.
@@ -85,7 +86,7 @@ impl Engine {
         let Some(conn) = state.conn(conn) else {
             return Verdict::Now(Answer::Refused(Refusal::NotHeld));
         };
-        holds::ring(state);
+        holds::serve_timers(state);
         let default_ttl = state.caps.default_ttl;
         let ttl = |ttl: Option<Ttl>| ttl.unwrap_or(default_ttl);
         let decision = match request {
@@ -149,7 +150,7 @@ impl Engine {
         state.conns.remove(conn);
     }
 
-    /// Frees a hold that was granted to a connection but never announced to it.
+    /// Frees a hold whose grant did not reach the client of its connection.
     pub fn take_back(&mut self, now: Moment, conn: ConnId, token: Token) {
         let state = self.at(now);
         let owned = |conn| state.conns[conn].owned.find(token.fence());
@@ -198,7 +199,7 @@ impl Engine {
     /// Serves the timers that are due, and forgets keys that were idle for long.
     pub fn advance(&mut self, now: Moment) {
         let state = self.at(now);
-        holds::ring(state);
+        holds::serve_timers(state);
         if std::mem::take(&mut state.reopening) {
             holds::serve_all(state);
         }
@@ -298,8 +299,8 @@ impl Engine {
     /// new is granted; present holds can be renewed and handed on.
     pub const fn set_room(&mut self, holds: usize) {
         // Waiters may be waiting for this change only.
-        self.0.reopening |= self.0.room == 0 && holds > 0;
-        self.0.room = holds;
+        self.0.reopening |= self.0.record_room == 0 && holds > 0;
+        self.0.record_room = holds;
     }
 
     /// Forgets everything but the connections, the counters, and whether it is draining: the holds are to be restored
@@ -355,9 +356,10 @@ pub struct KeyLine<'a> {
     pub readers: u32,
     /// Places taken in its queue.
     pub waiters: u32,
-    /// The number of the connection that got it last; 0 if it has no holder.
+    /// The number of the owner of the latest hold, also after the owner has ended; 0 without a holder, and for a restored
+    /// hold that nobody has owned yet.
     pub owner: u64,
-    /// The name of that connection, if it is still there and has one.
+    /// What that connection is called now; after its end, the name at the grant. `None` without a name.
     pub owner_name: Option<&'a str>,
     /// Microseconds left of that hold's lease.
     pub left_micros: u64,
@@ -407,7 +409,7 @@ pub struct Sight {
     pub fence: u64,
     /// Microseconds since it got the key, as far as the server knows.
     pub since_micros: u64,
-    /// Its label.
+    /// The label that its connection had at the grant.
     pub label: Option<Arc<Label>>,
 }
 

@@ -27,7 +27,7 @@ pub(super) struct Hold {
     pub(super) label: Option<Arc<Label>>,
     pub(super) token: Token,
     pub(super) ttl: Ttl,
-    /// Whether a client was given the token.
+    /// Whether a grant with the token was made. From then on the hold is recorded.
     pub(super) announced: bool,
     /// The end of the lease; [`Moment::NEVER`] while the lease waits for its record.
     pub(super) expires: Moment,
@@ -166,7 +166,7 @@ pub(super) struct State {
     /// Keys whose queues have more to be served in a later step. An entry may be of a key that is gone.
     pub(super) unserved: VecDeque<KeyId>,
     /// The number of holds that can be recorded beside the present ones.
-    pub(super) room: usize,
+    pub(super) record_room: usize,
 }
 
 impl State {
@@ -191,7 +191,7 @@ impl State {
             closed_until: Moment::default(),
             reopening: false,
             unserved: VecDeque::new(),
-            room: usize::MAX,
+            record_room: usize::MAX,
         }
     }
 
@@ -221,8 +221,7 @@ impl State {
         self.effects.push_back(Effect::Answer(id, answer));
     }
 
-    /// Notes that the holders of a key, or the facts known about them, have changed. A key that is not watched costs
-    /// one comparison.
+    /// Notes that the holders of a key have changed. A key that is not watched costs one comparison.
     pub(super) fn note_move(&mut self, key: KeyId) {
         let entry = &self.keys[key];
         if entry.watched {
@@ -246,7 +245,7 @@ impl State {
         slots: usize,
         entries: usize,
     ) -> Result<(), Refusal> {
-        if self.room < slots {
+        if self.record_room < slots {
             return Err(Refusal::NoSpace);
         }
         if self.may_have(conn, entries) { Ok(()) } else { Err(Refusal::MaxLocks) }
@@ -267,7 +266,7 @@ impl State {
 
     /// Whether the head of a queue may be a holder now.
     pub(super) fn may_follow(&self, key: KeyId, claim: Claim) -> bool {
-        self.now >= self.closed_until && self.keys[key].admits(claim) && self.room > 0
+        self.now >= self.closed_until && self.keys[key].admits(claim) && self.record_room > 0
     }
 
     pub(super) fn count(&mut self, answer: &Answer) {

@@ -226,9 +226,9 @@ pub(super) enum Alarm {
     Wait(WaiterId),
 }
 
-/// A timer for each place of the tables of holders and waiters. It fires no later than something is to be done about the
-/// entry there, and stays when the entry has ended: most entries end long before their deadlines, so the next one in the
-/// place needs no other timer.
+/// A timer for each place of the tables of holders and waiters, and one for the end of `closed_until`. That of a place
+/// fires no later than something is to be done about the entry there, and stays when the entry has ended: most entries end
+/// long before their deadlines, so the next one in the place needs no other timer.
 pub(super) struct Timers {
     all: BTreeSet<(Moment, Alarm)>,
     /// When the first of them fires, for every request asks that; [`Moment::NEVER`] without timers.
