@@ -13,8 +13,8 @@ pub use client::{
     read_hello, read_lost, read_place, read_renewal, read_sight,
 };
 pub use reply::{
-    Decimal, MAX_REPLY_BYTES, MOST_KEYS, StatsCursor, push_answer, push_grace, push_json_string,
-    push_lost, push_sight, push_stats, refusal_status, status, tag_of,
+    Decimal, MOST_KEYS, StatsCursor, push_answer, push_grace, push_json_string, push_lost,
+    push_sight, push_stats, refusal_status, status, tag_of,
 };
 use std::borrow::Cow;
 

@@ -8,15 +8,10 @@
 //! A body of one piece shows one moment. A longer one does not: keys that appear, vanish, or change between
 //! pieces may be in it twice or not at all. Keys that do not change are in it once.
 
-use crate::{
-    Answer, Cursor, Grant, KeyLine, Label, MAX_KEYS, Progress, Refusal, Seconds, Sight, Token,
-};
+use crate::{Answer, Cursor, Grant, KeyLine, Label, Progress, Refusal, Seconds, Sight, Token};
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::ops::ControlFlow;
-
-/// Longest reply but for `stats` and `watch`: status, and a token and a lease for each key.
-pub const MAX_REPLY_BYTES: usize = 16 + 48 * MAX_KEYS;
 
 /// Whole replies, newline included.
 pub mod status {
