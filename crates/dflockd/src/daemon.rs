@@ -128,7 +128,8 @@ fn run(config: Config) -> Result<(), Box<dyn Error>> {
             tracing::info!(addr = door.name(), "HTTP listening");
             tokio::spawn(http::serve(door, Arc::clone(&shared)));
         }
-        // The server ends when the last connection has left after one signal, or at a second signal.
+        // The server ends after one signal, when the last connection has left or the shutdown timeout is over; or at a
+        // second signal.
         tokio::select! {
             result = server::run(Arc::clone(&shared), listeners) => Ok(result?),
             () = signals.watch(&shared, &config) => Ok(()),

@@ -22,7 +22,7 @@ mod reply;
 mod request;
 mod site;
 
-use crate::server::{Listener, Population, Shared, Tls, Transport, address};
+use crate::server::{Headcount, Listener, Shared, Tls, Transport, address};
 use gate::Reach;
 use hyper::Request;
 use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
@@ -69,7 +69,7 @@ pub(crate) async fn serve(mut listener: Listener, shared: Arc<Shared>) {
     let http = &shared.settings.http;
     let seats = Seats::new(MAX_CONNECTIONS + http.more_connections, MAX_CONNECTIONS);
     let site = Arc::new(Site::new(Arc::clone(&shared), reach, seats));
-    let guests = Arc::new(Mutex::new(Population::default()));
+    let guests = Arc::new(Mutex::new(Headcount::default()));
     let most = http.max_connections_per_address;
     loop {
         let (stream, peer) = listener.next().await;
@@ -105,15 +105,11 @@ pub(crate) async fn serve_standbys(shared: Arc<Shared>) {
 }
 
 /// One connection of an address, until it is dropped.
-struct Guest(Arc<Mutex<Population>>, Option<IpAddr>);
+struct Guest(Arc<Mutex<Headcount>>, Option<IpAddr>);
 
 impl Guest {
     /// `None` if the address has `most` connections already; 0 for no limit.
-    fn enter(
-        guests: &Arc<Mutex<Population>>,
-        address: Option<IpAddr>,
-        most: usize,
-    ) -> Option<Self> {
+    fn enter(guests: &Arc<Mutex<Headcount>>, address: Option<IpAddr>, most: usize) -> Option<Self> {
         let mut present = guests.lock().unwrap_or_else(PoisonError::into_inner);
         present.room_for(address, 0, most).ok()?;
         present.add(address);

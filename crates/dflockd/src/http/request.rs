@@ -184,7 +184,7 @@ fn matched<'a>(pattern: &str, path: &'a str) -> Option<&'a str> {
 /// The number of keys shown by default.
 pub(super) const DEFAULT_KEYS: usize = 200;
 /// The most keys shown.
-pub(super) const MAX_KEYS: usize = 1000;
+pub(super) const MOST_ROSTER_KEYS: usize = 1000;
 /// The most holders, and the most waiters, shown of each key.
 pub(super) const MAX_PARTIES: usize = 20;
 /// The approximate length of the longest list of keys. Further keys are left out, and the body says so.
@@ -216,7 +216,7 @@ pub(super) fn roster_query(query: Option<&str>) -> Result<RosterQuery, Fault> {
         return Err(Fault::BadRequest);
     }
     let keys = limit.map_or(Some(DEFAULT_KEYS), |digits| number(&digits));
-    let keys = keys.filter(|&keys| keys <= MAX_KEYS).ok_or(Fault::BadRequest)?;
+    let keys = keys.filter(|&keys| keys <= MOST_ROSTER_KEYS).ok_or(Fault::BadRequest)?;
     Ok(RosterQuery { part, keys, parties: MAX_PARTIES, bytes: MOST_BYTES })
 }
 

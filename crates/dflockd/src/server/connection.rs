@@ -192,10 +192,7 @@ impl Connection {
         let mut looked = false;
         poll_fn(move |cx| {
             if self.shared.is_kicked() {
-                // A server that comes again must find what its clients still hold.
-                if self.shared.core().recording.is_kept() {
-                    self.auto = AutoRelease::Off;
-                }
+                self.auto = self.shared.core().recording.auto_at_shutdown(self.auto);
                 return Poll::Ready(Err(End::Gone));
             }
             loop {
@@ -377,7 +374,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Holds cannot be recorded, so answers that were not sent may be wrong. The connection ends and releases nothing.
+    /// The term is over (holds cannot be recorded, another server leads, or this leader ends in order), so answers that were
+    /// not sent may be wrong. The connection ends and releases nothing.
     fn send_away(&mut self) -> End {
         self.auto = AutoRelease::Off;
         if self.rests_on.take().is_some() || self.body != Body::No {

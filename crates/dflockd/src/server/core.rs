@@ -10,7 +10,7 @@ mod shared;
 use super::Settings;
 use super::access::Penalties;
 use connections::{ClientKind, Connections, WOKEN_PER_TURN, Watchers};
-pub(crate) use connections::{Full, Population};
+pub(crate) use connections::{Full, Headcount};
 use leases::journal::{Failed, Mark};
 use leases::wire::{Fault, tag_of};
 use leases::{
@@ -22,7 +22,7 @@ use recording::Recording;
 pub(crate) use sessions::SessionId;
 use sessions::Sessions;
 pub(crate) use shared::{Numbers, PARTIES_PER_TURN, Shared};
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{BuildHasher, Hash, RandomState};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -139,7 +139,7 @@ impl Core {
     /// Passes a request to the engine, and its effects to the connections concerned.
     ///
     /// # Errors
-    /// The term of this connection is over.
+    /// The term of this connection is over, or no term is under way.
     pub(super) fn ask(
         &mut self,
         now: Moment,
@@ -342,11 +342,16 @@ impl ServerMint {
     }
 }
 
+/// A number that nobody can guess if the system gives none any more: the keys of a `RandomState` came from the same source
+/// while it still answered.
+fn spare_number(of: impl Hash) -> u64 {
+    RandomState::new().hash_one(of)
+}
+
 impl Mint for ServerMint {
     fn token(&mut self) -> Token {
         self.fence = self.fence.saturating_add(1);
-        // The keys of a `RandomState` came from the same source while it still answered.
-        let salt = self.salt().unwrap_or_else(|| RandomState::new().hash_one(self.fence));
+        let salt = self.salt().unwrap_or_else(|| spare_number(self.fence));
         Token::new(self.fence, salt)
     }
 }

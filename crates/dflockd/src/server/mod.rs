@@ -12,14 +12,15 @@
 //! holds, or keeps them for the grace. They stay if it is not known what became of the client.
 //!
 //! A shutdown begins with `Shared::drain`: the engine ends all waits and refuses new holds, and `run` closes the listening
-//! sockets and waits for the clients. A standby that shuts down says so to the leader (`Cluster::drain`), which answers the
-//! clients that come from there in the same way (`Transport::is_draining`).
+//! sockets and waits for the clients. A leader with etcd does not wait for its clients first: its term ends, which sends
+//! them away and keeps their holds (`Core::end_term`). A standby that shuts down says so to the leader (`Cluster::drain`),
+//! which answers the clients that come from there in the same way (`Transport::is_draining`).
 //!
 //! `run` needs a tokio runtime with I/O and time. `Shared` is for all other code: signals, HTTP, tests.
 //!
-//! Two tasks run as long as the server. The *timer* is that of the engine: it sleeps until the next deadline of a
-//! lease, a wait or a session. A request wakes it only if it brings an earlier deadline, or changes a key that clients
-//! watch.
+//! Two tasks run as long as the server; with etcd, `link` has two more (`serve_standbys`, `follow`). The *timer* is that of
+//! the engine: it sleeps until the next deadline of a lease, a wait or a session. A request wakes it only if it brings an
+//! earlier deadline, or changes a key that clients watch.
 //!
 //! The *recorder* drives the journal: one commit or confirmation after another, and one term after another. Requests are
 //! served meanwhile, and their answers wait for it, as [`Commits`](leases::journal::Commits) says.
@@ -39,7 +40,7 @@ mod visit;
 #[cfg(feature = "http")]
 pub(crate) use self::core::PARTIES_PER_TURN;
 pub(crate) use self::core::{
-    Full, Numbers, Population, Readiness, Roster, RosterQuery, SessionId, Shared, Tallies,
+    Full, Headcount, Numbers, Readiness, Roster, RosterQuery, SessionId, Shared, Tallies,
 };
 pub(crate) use access::{Access, AuthToken};
 #[cfg(feature = "http")]

@@ -163,7 +163,7 @@ impl<'a> Visit<'a> {
             }
             let mut core = self.shared.core();
             core.connections.register(self.conn, cx.waker());
-            if let Some(denied) = self.denied(&mut core) {
+            if let Some(denied) = self.denied(&core) {
                 return Poll::Ready(Err(denied));
             }
             let now = if is_late { until } else { self.shared.now() };
@@ -177,7 +177,7 @@ impl<'a> Visit<'a> {
 
     fn begin(&self, request: Request<'_>) -> Result<(Verdict, Option<Mark>), Denied> {
         let (now, mut core) = (self.shared.now(), self.shared.core());
-        if let Some(denied) = self.denied(&mut core) {
+        if let Some(denied) = self.denied(&core) {
             return Err(denied);
         }
         let verdict = core.ask(now, self.conn, request).map_err(|Failed| failed(&core))?;
@@ -187,7 +187,7 @@ impl<'a> Visit<'a> {
     }
 
     /// Why nothing more is served: the session, or the term, is over.
-    fn denied(&self, core: &mut Core) -> Option<Denied> {
+    fn denied(&self, core: &Core) -> Option<Denied> {
         if !core.is_available() || core.is_of_past_term(self.conn) || self.shared.is_kicked() {
             return Some(failed(core));
         }
@@ -206,7 +206,7 @@ impl<'a> Visit<'a> {
             if let Some(answer) = core.connections.take_answer(self.conn, now) {
                 return Poll::Ready(Ok(Ok(answer)));
             }
-            if let Some(denied) = self.denied(&mut core) {
+            if let Some(denied) = self.denied(&core) {
                 return Poll::Ready(Err(denied));
             }
             drop(core);

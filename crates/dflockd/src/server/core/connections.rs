@@ -4,7 +4,7 @@
 //! One key may have ten thousand watchers. So a change only begins a sweep over them, and each turn of the timer wakes
 //! a portion of bounded size. Other clients are served between the portions.
 //!
-//! [`Population`] counts connections of one kind and their addresses. HTTP has one of its own.
+//! [`Headcount`] counts connections of one kind and their addresses. HTTP has one of its own.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::IpAddr;
@@ -23,12 +23,12 @@ pub(crate) enum Full {
 
 /// The connections of one kind, by their addresses.
 #[derive(Debug, Default)]
-pub(crate) struct Population {
+pub(crate) struct Headcount {
     count: usize,
     addresses: HashMap<IpAddr, usize>,
 }
 
-impl Population {
+impl Headcount {
     /// All of them.
     pub(crate) const fn count(&self) -> usize {
         self.count
@@ -75,8 +75,8 @@ impl Population {
 pub(in crate::server) enum ClientKind {
     /// A socket, here or at another server.
     Socket,
-    /// A client of HTTP, which has no socket of its own.
-    Session,
+    /// A client of HTTP, which has no socket of its own: a session, or one request without a session.
+    Http,
 }
 
 /// What is known of one connection.
@@ -103,14 +103,14 @@ pub(super) struct ConnectionState {
 #[derive(Default)]
 pub(in crate::server) struct Connections {
     seats: Vec<Option<ConnectionState>>,
-    sockets: Population,
-    sessions: Population,
+    sockets: Headcount,
+    http: Headcount,
     last_serial: u64,
 }
 
 impl Connections {
     pub(in crate::server) const fn len(&self) -> usize {
-        self.sockets.count() + self.sessions.count()
+        self.sockets.count() + self.http.count()
     }
 
     /// The number of connections with a descriptor.
@@ -118,10 +118,10 @@ impl Connections {
         self.sockets.count()
     }
 
-    const fn of(&mut self, kind: ClientKind) -> &mut Population {
+    const fn of(&mut self, kind: ClientKind) -> &mut Headcount {
         match kind {
             ClientKind::Socket => &mut self.sockets,
-            ClientKind::Session => &mut self.sessions,
+            ClientKind::Http => &mut self.http,
         }
     }
 
@@ -189,7 +189,7 @@ impl Connections {
         self.get(id).is_some()
     }
 
-    fn get(&self, id: ConnId) -> Option<&ConnectionState> {
+    pub(super) fn get(&self, id: ConnId) -> Option<&ConnectionState> {
         self.seats.get(id.place())?.as_ref().filter(|seat| seat.id == id)
     }
 
@@ -230,7 +230,8 @@ impl Connections {
         self.wake(id);
     }
 
-    /// Returns the answer to a wait, once. A grant whose lease has ended meanwhile does not count.
+    /// Returns the answer to a wait, once. A grant whose lease has ended meanwhile does not count. (A lease that begins with
+    /// its record has no end yet.)
     pub(in crate::server) fn take_answer(
         &mut self,
         id: ConnId,
@@ -252,14 +253,14 @@ impl Connections {
         }
     }
 
-    pub(in crate::server) fn is_kicked(&mut self, id: ConnId) -> bool {
+    pub(in crate::server) fn is_kicked(&self, id: ConnId) -> bool {
         self.get(id).is_some_and(|seat| seat.kicked)
     }
 
     /// The connection with this number, if it has no socket.
     pub(super) fn session_of(&self, serial: u64) -> Option<ConnId> {
         let mut seats = self.seats.iter().flatten();
-        seats.find(|it| it.serial == serial && it.kind == ClientKind::Session).map(|seat| seat.id)
+        seats.find(|it| it.serial == serial && it.kind == ClientKind::Http).map(|seat| seat.id)
     }
 
     /// Has the connection with this number end as soon as it waits for anything; false if there is none.
@@ -388,7 +389,7 @@ impl Watchers {
 
 #[cfg(test)]
 mod tests {
-    use super::{Population, WOKEN_PER_TURN};
+    use super::{Headcount, WOKEN_PER_TURN};
     use crate::server::Settings;
     use crate::server::core::{Core, Shared};
     use leases::{Answer, Claim, ConnId, Key, Request, Seconds, Verdict};
@@ -507,9 +508,9 @@ mod tests {
 
     #[test]
     fn connections_of_an_address() {
-        let mut guests = Population::default();
+        let mut guests = Headcount::default();
         let address = |number: u32| Some(Ipv4Addr::from(number).into());
-        let enter = |guests: &mut Population, address| {
+        let enter = |guests: &mut Headcount, address| {
             let has_room = guests.room_for(address, 0, 2).is_ok();
             if has_room {
                 guests.add(address);

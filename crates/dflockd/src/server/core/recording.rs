@@ -58,9 +58,10 @@ impl Recording {
         mark
     }
 
-    /// Whether holds outlive this process.
-    pub(in crate::server) const fn is_kept(&self) -> bool {
-        self.leases.is_some()
+    /// What becomes of the holds of connections that a shutdown ends. If holds outlive this process, they stay: a server
+    /// that comes again must find what its clients still hold.
+    pub(in crate::server) const fn auto_at_shutdown(&self, auto: AutoRelease) -> AutoRelease {
+        if self.leases.is_some() { AutoRelease::Off } else { auto }
     }
 
     /// Ready when the answer may be sent.
@@ -137,9 +138,9 @@ impl Core {
     }
 
     /// Whether the term has ended in which a connection came.
-    pub(in crate::server) fn is_of_past_term(&mut self, id: ConnId) -> bool {
+    pub(in crate::server) fn is_of_past_term(&self, id: ConnId) -> bool {
         let term = self.recording.commits.term();
-        self.connections.get_mut(id).is_some_and(|seat| seat.term != term)
+        self.connections.get(id).is_some_and(|seat| seat.term != term)
     }
 
     /// A call of the journal has ended.

@@ -1,12 +1,11 @@
 //! The table of sessions: connections of HTTP clients, which have no socket. A session ends when its client says so, or is
-//! silent for too long; never while a request of it is open.
+//! silent for too long while no request of it is open, when an administrator ends it, and when the term or the server ends.
 
-use super::{ClientKind, Core, Full};
+use super::{ClientKind, Core, Full, spare_number};
 use crate::server::Settings;
 use leases::{AutoRelease, ConnId, Moment, Seconds};
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
-use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 use std::sync::Arc;
 use tokio::sync::Mutex;
@@ -38,9 +37,8 @@ fn random() -> u128 {
     let mut bytes = [0; size_of::<u128>()];
     match getrandom::fill(&mut bytes) {
         Ok(()) => u128::from_ne_bytes(bytes),
-        // As for the salts of tokens.
         Err(_) => {
-            let half = || u128::from(RandomState::new().hash_one(bytes));
+            let half = || u128::from(spare_number(bytes));
             half() << 64 | half()
         }
     }
@@ -127,8 +125,8 @@ impl Core {
         address: Option<IpAddr>,
     ) -> Result<SessionId, Full> {
         let (most, each) = (settings.http.max_sessions, settings.http.max_sessions_per_address);
-        self.connections.room_for(ClientKind::Session, address, most, each)?;
-        let (conn, serial) = self.seat(ClientKind::Session, address);
+        self.connections.room_for(ClientKind::Http, address, most, each)?;
+        let (conn, serial) = self.seat(ClientKind::Http, address);
         let address = address.map(tracing::field::display);
         tracing::debug!(address, conn_id = serial, "session opened");
         let id = SessionId(random());
@@ -146,7 +144,7 @@ impl Core {
 
     /// A connection for one request that belongs to no session.
     pub(in crate::server) fn open_alone(&mut self, address: Option<IpAddr>) -> ConnId {
-        self.seat(ClientKind::Session, address).0
+        self.seat(ClientKind::Http, address).0
     }
 
     /// Ends a session as a connection ends; false if there is none. Its open requests notice that.

@@ -22,6 +22,7 @@ use tokio::time::sleep_until;
 /// The number of holders and waiters that are shown, or of holders that lose their holds, in one turn, which takes some 50
 /// to 100 microseconds.
 pub(crate) const PARTIES_PER_TURN: usize = 64;
+
 /// See the module.
 pub(crate) struct Shared {
     pub(crate) settings: Settings,
@@ -151,9 +152,7 @@ impl Shared {
         self.kicked.close();
         let (now, mut core) = (self.now(), self.core());
         core.connections.wake_all();
-        // A server that comes again must find what its clients still hold.
-        let is_kept = core.recording.is_kept();
-        let auto = if is_kept { AutoRelease::Off } else { self.settings.auto_release };
+        let auto = core.recording.auto_at_shutdown(self.settings.auto_release);
         core.end_sessions(now, auto);
         drop(core);
         self.changed.notify_one();

@@ -92,20 +92,20 @@ async fn serve(shared: Arc<Shared>, mut socket: Transport, peer: Peer, shown: St
     };
     let Ok(Ok(mut link)) = timeout(HANDSHAKE, handshake).await else { return };
     tracing::info!(%peer, "a standby is linked");
-    let origin = Arc::<StandbyFacts>::default();
+    let standby = Arc::<StandbyFacts>::default();
     // Each sign of life shows that the standby ran after the previous one, because it was asked for after that.
     let mut last = shared.now();
     let heard = || {
         let asked_after = std::mem::replace(&mut last, shared.now());
-        origin.ran_at.store(asked_after.micros(), Ordering::Release);
+        standby.ran_at.store(asked_after.micros(), Ordering::Release);
     };
     let silence = watch_for_silence(link.ping_pong(), SILENCE_OF_STANDBY, heard);
     tokio::select! {
-        () = accept(&shared, &mut link, &origin) => {}
+        () = accept(&shared, &mut link, &standby) => {}
         () = silence => {}
         () = shared.cluster.leads_no_more() => {
             link.graceful_shutdown();
-            let _ = timeout(LAST_ANSWERS, accept(&shared, &mut link, &origin)).await;
+            let _ = timeout(LAST_ANSWERS, accept(&shared, &mut link, &standby)).await;
         }
     }
     tracing::info!(%peer, "the link of a standby has ended");
@@ -114,10 +114,10 @@ async fn serve(shared: Arc<Shared>, mut socket: Transport, peer: Peer, shown: St
 async fn accept(
     shared: &Arc<Shared>,
     link: &mut Connection<Transport, Bytes>,
-    origin: &Arc<StandbyFacts>,
+    standby: &Arc<StandbyFacts>,
 ) {
     while let Some(Ok((request, respond))) = link.accept().await {
-        serve_stream(shared, request, respond, origin);
+        serve_stream(shared, request, respond, standby);
     }
 }
 
@@ -126,7 +126,7 @@ fn serve_stream(
     shared: &Arc<Shared>,
     request: Request<RecvStream>,
     mut respond: SendResponse<Bytes>,
-    origin: &Arc<StandbyFacts>,
+    standby: &Arc<StandbyFacts>,
 ) {
     let (head, receiver) = request.into_parts();
     let mut accept = |status| answer(&mut respond, status);
@@ -141,7 +141,7 @@ fn serve_stream(
             };
             match accept(StatusCode::OK) {
                 Some(sender) => {
-                    let stream = LinkStream::of_leader(sender, receiver, Arc::clone(origin));
+                    let stream = LinkStream::of_leader(sender, receiver, Arc::clone(standby));
                     listener::spawn(shared, stream.into(), seat, peer);
                 }
                 None => shared.end_connection(seat.0, AutoRelease::Off),
@@ -149,14 +149,14 @@ fn serve_stream(
         }
         HTTP => {
             if let Some(sender) = accept(StatusCode::OK) {
-                let stream = LinkStream::of_leader(sender, receiver, Arc::clone(origin));
+                let stream = LinkStream::of_leader(sender, receiver, Arc::clone(standby));
                 // Without a task that answers HTTP, the stream ends here.
                 let _ = shared.cluster.http.get().map(|http| http.send(stream.into()));
             }
         }
         RELEASE => release(shared, &head, respond),
         DRAINING => {
-            origin.is_draining.store(true, Ordering::Relaxed);
+            standby.is_draining.store(true, Ordering::Relaxed);
             shared.core().connections.wake_all();
             let _ = accept(StatusCode::NO_CONTENT);
         }

@@ -257,10 +257,12 @@ impl Cluster {
         }
     }
 
-    /// From now on, the clients that are passed on get no new holds.
+    /// From now on, the clients that are passed on get no new holds. Sent over `DRAINING`; the leader acts in
+    /// `serve_stream`.
     pub(in crate::server) async fn drain(&self) {
         let leader = self.leader.borrow().clone();
         if let Leader::Linked(link) = leader {
+            // The leader acts on the request itself; the stream is not needed.
             let _ = open_stream(link, DRAINING, &[]).await;
         }
     }

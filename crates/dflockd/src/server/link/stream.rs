@@ -29,7 +29,8 @@ pub(crate) struct LinkStream {
     ahead: Vec<u8>,
     end: Option<StreamEnd>,
     has_finished: bool,
-    origin: Arc<StandbyFacts>,
+    /// What the leader knows of its standby; unused on the standby's side.
+    standby: Arc<StandbyFacts>,
 }
 
 /// What the leader knows of a standby.
@@ -74,28 +75,28 @@ impl LinkStream {
     pub(super) fn of_leader(
         sender: SendStream<Bytes>,
         receiver: RecvStream,
-        origin: Arc<StandbyFacts>,
+        standby: Arc<StandbyFacts>,
     ) -> Self {
-        Self::new(sender, Receiver::Open(receiver), origin)
+        Self::new(sender, Receiver::Open(receiver), standby)
     }
 
     pub(super) fn of_standby(sender: SendStream<Bytes>, response: ResponseFuture) -> Self {
         Self::new(sender, Receiver::Awaited(response), Arc::default())
     }
 
-    fn new(sender: SendStream<Bytes>, receiver: Receiver, origin: Arc<StandbyFacts>) -> Self {
+    fn new(sender: SendStream<Bytes>, receiver: Receiver, standby: Arc<StandbyFacts>) -> Self {
         let ahead = Vec::new();
-        Self { sender, receiver, ahead, end: None, has_finished: false, origin }
+        Self { sender, receiver, ahead, end: None, has_finished: false, standby }
     }
 
     /// Whether the standby is shutting down, so that its clients should go elsewhere.
     pub(in crate::server) fn is_draining(&self) -> bool {
-        self.origin.is_draining.load(Ordering::Relaxed)
+        self.standby.is_draining.load(Ordering::Relaxed)
     }
 
     /// The standby has shown that it ran then, or later. What it had sent before that has been received.
     pub(in crate::server) fn ran_at(&self) -> Moment {
-        Moment::from_micros(self.origin.ran_at.load(Ordering::Acquire))
+        Moment::from_micros(self.standby.ran_at.load(Ordering::Acquire))
     }
 
     /// Whether the client's holds must stay, because nobody has said that it is gone.

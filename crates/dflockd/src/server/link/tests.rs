@@ -42,13 +42,13 @@ impl Pair {
         self.open_from(&Arc::default()).await
     }
 
-    async fn open_from(&mut self, origin: &Arc<StandbyFacts>) -> (LinkStream, LinkStream) {
+    async fn open_from(&mut self, facts: &Arc<StandbyFacts>) -> (LinkStream, LinkStream) {
         let request = Request::post("http://leader/client").body(()).unwrap();
         let (response, sender) = self.standby.send_request(request, false).unwrap();
         let standby = LinkStream::of_standby(sender, response);
         let (request, mut respond) = self.leader.accept().await.unwrap().unwrap();
         let sender = respond.send_response(Response::new(()), false).unwrap();
-        (standby, LinkStream::of_leader(sender, request.into_body(), Arc::clone(origin)))
+        (standby, LinkStream::of_leader(sender, request.into_body(), Arc::clone(facts)))
     }
 
     /// Does this while the leader serves the link.
@@ -162,10 +162,10 @@ fn an_answer_that_cannot_be_sent_is_no_end_of_the_client() {
 fn a_client_is_late_only_if_its_standby_is_heard_of() {
     run(async {
         let settings = Settings { read_timeout: Seconds::new(1).unwrap(), ..Settings::default() };
-        let (shared, origin) = (Arc::new(Shared::new(settings)), Arc::<StandbyFacts>::default());
+        let (shared, facts) = (Arc::new(Shared::new(settings)), Arc::<StandbyFacts>::default());
         let timer = tokio::spawn(run_timer(Arc::clone(&shared)));
         let mut pair = Pair::new().await;
-        let (mut client, stream) = pair.open_from(&origin).await;
+        let (mut client, stream) = pair.open_from(&facts).await;
         let seat = listener::admit(&shared, Peer::Unix).unwrap();
         listener::spawn(&shared, stream.into(), seat, Peer::Unix);
         client.send(b"l\nk\n0\n").unwrap();
@@ -176,7 +176,7 @@ fn a_client_is_late_only_if_its_standby_is_heard_of() {
             assert_eq!(held(), 1, "after {:?}", begun.elapsed());
             sleep(Duration::from_millis(50)).await;
         }
-        origin.ran_at.store(shared.now().micros(), Ordering::Release);
+        facts.ran_at.store(shared.now().micros(), Ordering::Release);
         while held() > 0 {
             sleep(Duration::from_millis(50)).await;
         }
