@@ -253,7 +253,7 @@ impl Claim {
                 }
                 (_, _) => {}
             }
-            self.route.turn();
+            self.route.prefer_next();
             patience.outlast(error).await?;
         }
     }

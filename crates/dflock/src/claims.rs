@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use leases::MAX_KEYS;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -399,16 +400,13 @@ pub(super) fn first_loss<'l>(
     leases.find_map(|lease| lease.loss().map(|loss| (lease.key(), loss)))
 }
 
-/// Most keys in one request.
-const MOST_TOGETHER: usize = 16;
-
 /// Whether these can be sent as one request, which takes all keys if they are free: locks for one holder alone, of one
 /// client, at one server, with leases of one length, on one line.
 fn go_together(claims: &[Claim]) -> bool {
     let [first, ..] = claims else { return false };
     let (settings, one) = (&first.route.settings, &first.wanted);
     let bytes: usize = claims.iter().map(|claim| claim.wanted.key.as_bytes().len() + 1).sum();
-    (2..=MOST_TOGETHER).contains(&claims.len())
+    (2..=MAX_KEYS).contains(&claims.len())
         && bytes <= MAX_LINE_BYTES + 1
         && claims.iter().all(|Claim { route, wanted, .. }| {
             matches!(wanted.kind, Kind::Lock | Kind::Semaphore(1))

@@ -6,7 +6,7 @@ use super::dialogue::Grant;
 use super::error::{ClientError, Refusal};
 use super::route::Route;
 use super::terms::{Key, Proof, Token, Wanted};
-use super::timing::{RENEWALS_PER_LEASE, Schedule};
+use super::timing::{Schedule, TRIES_IN_TIME};
 use std::fmt;
 use std::future::pending;
 use std::pin::pin;
@@ -448,7 +448,7 @@ impl Holds {
     pub(super) fn patience(&self) -> Duration {
         let limit = self.route.settings.answer_limit;
         self.given_up_at().map_or(limit, |end| {
-            end.saturating_duration_since(Instant::now()).min(limit) / RENEWALS_PER_LEASE
+            end.saturating_duration_since(Instant::now()).min(limit) / TRIES_IN_TIME
         })
     }
 

@@ -5,7 +5,7 @@ use super::dialogue::Grace;
 use super::error::ClientError;
 use super::settings::Settings;
 use super::terms::{Key, Proof, ServerAddress};
-use super::timing::{Patience, RENEWALS_PER_LEASE};
+use super::timing::{Patience, TRIES_IN_TIME};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -46,8 +46,8 @@ impl Route {
         self.servers.get(self.at.load(Ordering::Relaxed)).cloned()
     }
 
-    /// The next server is asked first from now on, because this one answers but cannot be used.
-    pub(super) fn turn(&self) {
+    /// The next server is asked first from now on, because this one has failed or is late.
+    pub(super) fn prefer_next(&self) {
         let next = self.at.load(Ordering::Relaxed).saturating_add(1);
         self.at.store(next.checked_rem(self.servers.len()).unwrap_or(0), Ordering::Relaxed);
     }
@@ -140,7 +140,7 @@ impl Route {
                 Err(error) => Err(error),
             };
             let Err(error) = outcome else { return outcome };
-            self.turn();
+            self.prefer_next();
             patience.outlast(error).await?;
         }
     }
@@ -151,7 +151,7 @@ impl Route {
 
     /// How long one connection may take to answer a release. One that loses the request leaves time for others.
     pub(super) fn release_share(&self) -> Duration {
-        self.settings.answer_limit / RENEWALS_PER_LEASE
+        self.settings.answer_limit / TRIES_IN_TIME
     }
 
     /// Releases a hold of a connection that has failed or is left, for at most the answer limit.

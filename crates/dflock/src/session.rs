@@ -15,7 +15,7 @@ use super::lease::{
 };
 use super::route::Route;
 use super::terms::{Proof, ServerAddress, Token, Wanted};
-use super::timing::{Backoff, RENEWALS_PER_LEASE, Schedule, share, was_waited_for};
+use super::timing::{Backoff, Schedule, TRIES_IN_TIME, share, was_waited_for};
 use std::collections::HashMap;
 use std::future::{pending, ready};
 use std::pin::{Pin, pin};
@@ -220,7 +220,7 @@ impl Session {
 
     /// Keeps the connection from being closed as idle, until the ticket is dropped or waits for its turn.
     async fn turn(&mut self, mut turn: oneshot::Receiver<Turn>) -> Option<Turn> {
-        let pause = self.route.settings.read_timeout / RENEWALS_PER_LEASE;
+        let pause = self.route.settings.read_timeout / TRIES_IN_TIME;
         while self.holds.is_empty() {
             tokio::select! {
                 turn = &mut turn => return turn.ok(),
@@ -346,7 +346,7 @@ impl Session {
             match timeout(holds.patience(), answer.as_mut()).await {
                 Ok(answer) => Ok(answer),
                 Err(_) => {
-                    route.turn();
+                    route.prefer_next();
                     try_elsewhere(holds, route, silent, answer).await
                 }
             }
@@ -495,7 +495,7 @@ async fn renewed_anew(
     loop {
         match ask_anew(route, held, renewing, silent).await {
             Ok(anew) => return anew,
-            Err(_) => route.turn(),
+            Err(_) => route.prefer_next(),
         }
         sleep(backoff.next()).await;
     }

@@ -101,8 +101,8 @@ impl Patience {
     }
 }
 
-/// Renewals in one lease: two may fail before the end is near.
-pub(super) const RENEWALS_PER_LEASE: u32 = 3;
+/// How often something is tried in the time that it has: two may fail.
+pub(super) const TRIES_IN_TIME: u32 = 3;
 
 /// The times of one lease. Report each renewal ([`Self::renewed`]), and the loss of the connection
 /// ([`Self::broken`]).
@@ -125,18 +125,14 @@ pub(super) struct Schedule {
 impl Schedule {
     /// For a lease that was granted or renewed for `ttl`, not before `asked_at`.
     pub(super) fn new(settings: Arc<Settings>, ttl: Duration, asked_at: Instant) -> Self {
-        let until = asked_at + ttl.min(settings.read_timeout);
+        let until = asked_at + sure(&settings, ttl);
         Self { settings, granted: ttl, asked_at, ttl, until, searched_until: None }
     }
 
-    /// How long a lease of this length is certain: a server that hears nothing may free it before its end.
-    fn sure(&self, ttl: Duration) -> Duration {
-        ttl.min(self.settings.read_timeout)
-    }
-
-    /// The pause between two renewals. Nothing else decides how often a client renews.
+    /// The pause between two renewals. Only an urgent renewal (`Hold::is_urgent`), and one over another connection, comes
+    /// sooner.
     pub(super) fn renewal_interval(&self) -> Duration {
-        self.sure(self.granted) / RENEWALS_PER_LEASE
+        sure(&self.settings, self.granted) / TRIES_IN_TIME
     }
 
     /// When to renew next.
@@ -151,7 +147,7 @@ impl Schedule {
 
     /// When the lease is given up, and the holder must know, if no answer has come.
     pub(super) fn given_up_at(&self) -> Instant {
-        let margin = self.settings.margin.min(self.renewal_interval());
+        let margin = effective_margin(self.settings.margin, self.renewal_interval());
         let last = self.until.checked_sub(margin).unwrap_or(self.until);
         self.searched_until.map_or(last, |end| end.min(last))
     }
@@ -159,7 +155,7 @@ impl Schedule {
     /// A renewal that was sent at `asked_at` or later was answered.
     pub(super) fn renewed(&mut self, asked_at: Instant, ttl: Duration) {
         (self.asked_at, self.ttl) = (asked_at, ttl);
-        self.until = asked_at + self.sure(ttl);
+        self.until = asked_at + sure(&self.settings, ttl);
         self.searched_until = None;
     }
 
@@ -168,6 +164,16 @@ impl Schedule {
         self.until = self.ends_at();
         self.searched_until = self.settings.reclaim.map(|reclaim| now + reclaim);
     }
+}
+
+/// How long a lease of this length is certain: a server that hears nothing may free it before its end.
+fn sure(settings: &Settings, ttl: Duration) -> Duration {
+    ttl.min(settings.read_timeout)
+}
+
+/// How long before its end a lease is given up: as much of this margin as there is room for between two renewals.
+pub(super) fn effective_margin(margin: Duration, renewal_interval: Duration) -> Duration {
+    margin.min(renewal_interval)
 }
 
 /// How long one of so many servers may take to answer if all are to be tried before the end.

@@ -6,7 +6,7 @@ use super::error::ClientError;
 use super::route::Route;
 use super::settings::Settings;
 use super::terms::{Key, MAX_TIME};
-use super::timing::{Patience, RENEWALS_PER_LEASE};
+use super::timing::{Patience, TRIES_IN_TIME};
 use leases::wire::Holder;
 use std::sync::Arc;
 use std::time::Duration;
@@ -72,7 +72,7 @@ impl Watch {
                 Err(error) => error,
             };
             self.connection = None;
-            self.route.turn();
+            self.route.prefer_next();
             let patience = self.patience.get_or_insert_with(|| self.route.patience());
             if let Err(error) = patience.outlast(error).await {
                 self.patience = None;
@@ -109,7 +109,7 @@ fn news_after(last: &mut Option<String>, (tag, holder): Sight) -> Option<Option<
 
 /// How long a server may wait for a change before it answers in any case.
 fn period(read_timeout: Duration) -> Duration {
-    (read_timeout / RENEWALS_PER_LEASE).min(MOST)
+    (read_timeout / TRIES_IN_TIME).min(MOST)
 }
 
 #[cfg(test)]

@@ -91,7 +91,7 @@ impl EtcdUser {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(clippy::exhaustive_structs, reason = "a server shows every number")]
 pub struct EtcdNumbers {
-    /// Whether etcd answers.
+    /// Whether the leader in etcd is known.
     pub session: bool,
     /// Whether this server leads.
     pub leads: bool,

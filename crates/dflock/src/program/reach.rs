@@ -10,6 +10,7 @@ use std::path::Path;
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
+use leases::wire::MAX_AUTH_LINE_BYTES;
 use wrapcmd::usage::{self, OwnWords};
 
 use super::args::{Arguments, Reach};
@@ -19,7 +20,7 @@ use crate::terms::seconds;
 use crate::{ClientError, Key, Servers, Settings, Tls, TlsRoots};
 
 /// The protocol has room for this much on the line of an auth token.
-const MAX_TOKEN_BYTES: u64 = 64 * 1024;
+const MAX_TOKEN_BYTES: u64 = MAX_AUTH_LINE_BYTES as u64;
 
 /// Reads a command line ([`separated`]). Of the two lists of servers the one that counts is left: what is typed
 /// beats the environment.

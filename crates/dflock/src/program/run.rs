@@ -8,6 +8,7 @@ use super::outcome::{Failure, complain, complain_beside_command};
 use super::sys::{Attended, KillOnParentDeath, bytes};
 use super::wanted::{KeysWanted, Outcome};
 use crate::terms::seconds;
+use crate::timing::effective_margin;
 use crate::{Client, ClientError, Lease, Leases, Refusal};
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -19,15 +20,15 @@ use wrapcmd::{Form, StartError};
 
 /// How long a command may take to go after KILL. It must be gone when the lease ends.
 const KILL_TIME: Duration = Duration::from_millis(200);
+
 /// How long before the end of a lease that cannot be renewed the command is stopped.
 pub(super) fn margin(run: &Run) -> Duration {
     seconds(run.grace) + KILL_TIME
 }
 
-/// The time between TERM and KILL: as much of the margin as there is room for (see `Settings::margin`), less
-/// [`KILL_TIME`].
+/// The time between TERM and KILL: the effective margin (see `Settings::margin`), less [`KILL_TIME`].
 fn grace(run: &Run, leases: &Leases) -> Duration {
-    margin(run).min(leases.renewal_interval()).saturating_sub(KILL_TIME)
+    effective_margin(margin(run), leases.renewal_interval()).saturating_sub(KILL_TIME)
 }
 
 pub(super) async fn run(run: &Run, client: Client, form: Form) -> Result<u8, Failure> {

@@ -57,11 +57,11 @@ pub struct EtcdJournal {
     lead: Option<Lead>,
 }
 
-/// The leader, as a server that does not lead saw it last.
+/// The leader, as this server saw it last.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[expect(clippy::exhaustive_enums, reason = "a server acts on each")]
 pub enum Seen {
-    /// etcd did not answer.
+    /// Not known: etcd does not answer, cannot be used, or a term of this server has just ended.
     #[default]
     Unclear,
     /// This server.

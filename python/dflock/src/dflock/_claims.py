@@ -52,7 +52,7 @@ class Claim:
                 if asked_at is not None and patience.was_in_line(error, asked_at, end, now):
                     key = _wire.shown(self.wanted.key)
                     log.info("%s: %s; waiting for the server to join the line again", key, error)
-                self.route.turn()
+                self.route.prefer_next()
                 await outlast(patience, error)
 
 

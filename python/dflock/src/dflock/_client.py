@@ -15,7 +15,7 @@ from ._errors import Busy, Error, LeaseLost, Loss, NotHeld, NotSupported
 from ._route import Route, outlast
 from ._session import Hold, Wanted
 from ._settings import Given, Settings, settings
-from ._timing import RENEWALS_PER_LEASE, Patience
+from ._timing import TRIES_IN_TIME, Patience
 from ._wire import MAX_TIME, Holder, Kind
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ class Watching:
                     return holder
             except Error as error:
                 self.close()
-                self._route.turn()
+                self._route.prefer_next()
                 self._patience = self._patience or self._route.patience()
                 try:
                     await outlast(self._patience, error)
@@ -170,7 +170,7 @@ class Watching:
         if self._connection is None:
             self._connection = await self._route.open()
         if self._answer is None:
-            period = min(self._settings.read_timeout / RENEWALS_PER_LEASE, MOST_WATCH)
+            period = min(self._settings.read_timeout / TRIES_IN_TIME, MOST_WATCH)
             wait = 0 if self._last is None else _wire.whole_seconds(period, "the period")
             request = _wire.watch(self._key, wait, self._last)
             self._answer = self._connection.ask(request, wait + self._settings.patience)

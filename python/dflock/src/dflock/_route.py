@@ -10,7 +10,7 @@ from . import _wire
 from ._connection import Connection, open_connection, settled
 from ._errors import Error, NotHeld, Silent, Unreachable, first_of
 from ._settings import Address, Settings
-from ._timing import RENEWALS_PER_LEASE, Patience
+from ._timing import TRIES_IN_TIME, Patience
 
 T = TypeVar("T")
 
@@ -36,8 +36,8 @@ class Route:
         """The server to ask first."""
         return self._servers[self._at]
 
-    def turn(self) -> None:
-        """The next server is asked first from now on, because this one answers but cannot be used."""
+    def prefer_next(self) -> None:
+        """The next server is asked first from now on, because this one has failed or is late."""
         self._at = (self._at + 1) % len(self._servers)
 
     def patience(self) -> Patience:
@@ -47,7 +47,7 @@ class Route:
     @property
     def release_share(self) -> float:
         """How long one connection may take to answer a release. One that loses the request leaves time for others."""
-        return self.settings.patience / RENEWALS_PER_LEASE
+        return self.settings.patience / TRIES_IN_TIME
 
     async def open(self) -> Connection:
         """A connection on which the server has answered. Otherwise a server that is about to end, or does not speak the
@@ -126,7 +126,7 @@ class Route:
             try:
                 return await ask(await self.open())
             except Error as error:
-                self.turn()
+                self.prefer_next()
                 await outlast(patience, error)
 
 

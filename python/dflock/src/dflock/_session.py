@@ -19,7 +19,7 @@ from ._connection import Connection, closed, settled
 from ._errors import Error, Loss, NotHeld, NotSupported, Refused, Silent, Unreachable, is_end_of_lease, is_passing
 from ._route import Route
 from ._settings import Address, Settings
-from ._timing import RENEWALS_PER_LEASE, Backoff, Schedule, share, was_waited_for
+from ._timing import TRIES_IN_TIME, Backoff, Schedule, share, was_waited_for
 from ._wire import Grant, Kind
 
 log = logging.getLogger("dflock")
@@ -447,7 +447,7 @@ class Session:
         Returns the answer, or how it failed."""
         answer = self._connection.ask(request, limit)
         if not await settled(answer, self._patience()):
-            self.route.turn()
+            self.route.prefer_next()
             anew = await self._look_elsewhere(answer)
             if anew is not None or not answer.done():
                 self._connection.give_up()
@@ -569,7 +569,7 @@ class Session:
     def _patience(self) -> float:
         """How long to wait for an answer on one connection alone."""
         end, limit = self._given_up_at(), self.settings.patience
-        return limit if end is None else min(max(end - time.monotonic(), 0.0), limit) / RENEWALS_PER_LEASE
+        return limit if end is None else min(max(end - time.monotonic(), 0.0), limit) / TRIES_IN_TIME
 
     async def _reclaim(self) -> None:
         """The connection cannot be used. Renews all holds over another one, for as long as their leases may last."""
@@ -645,7 +645,7 @@ class Session:
             try:
                 return await self._ask_anew(held, renewing)
             except Error:
-                self.route.turn()
+                self.route.prefer_next()
             await asyncio.sleep(backoff.next())
 
     async def _ask_anew(self, held: List[Hold], renewing: asyncio.Lock) -> _Anew:

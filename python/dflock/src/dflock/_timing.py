@@ -8,8 +8,8 @@ from typing import Optional
 from ._errors import NotLeader, Refused, is_expired, is_passing
 from ._settings import Settings
 
-#: Renewals in one lease: two may fail before the end is near.
-RENEWALS_PER_LEASE = 3
+#: How often something is tried in the time that it has: two may fail.
+TRIES_IN_TIME = 3
 #: A grant that comes later than this came after a wait.
 PROMPT = 0.1
 #: The first pause before another attempt, and the longest.
@@ -44,7 +44,7 @@ class Schedule:
     @property
     def renewal_interval(self) -> float:
         """The pause between two renewals."""
-        return self._sure(self.granted) / RENEWALS_PER_LEASE
+        return self._sure(self.granted) / TRIES_IN_TIME
 
     @property
     def renew_at(self) -> float:

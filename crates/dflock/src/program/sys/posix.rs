@@ -295,9 +295,9 @@ impl Attended {
         Ok(attended)
     }
 
-    /// The exit code when the command has ended by now, and we have the terminal back. Where it was
-    /// stopped, this process stops as well, and nobody renews the lease meanwhile: if that is over
-    /// then, the command does not go on.
+    /// The exit code when the command has ended by now, and we have the terminal back. Where its terminal has stopped it,
+    /// this process stops as well, unless it only hands over the terminal. Nobody renews the lease meanwhile: if that is
+    /// over then, the command does not go on.
     pub(in crate::program) fn end(&mut self, leases: &Leases) -> Result<Option<u8>, Loss> {
         match self.child.change() {
             Change::Ended(code) => {
