@@ -16,8 +16,8 @@ pub const LONGEST_WORD: usize = 255;
 /// A lock is old when its time stamp is further back than this (both original tools: one hour).
 pub const STALE_TIMEOUT: Duration = Duration::from_secs(3600);
 
-/// The pause between two checks of a waiter to which nothing was reported: network file systems report nothing, and
-/// neither does a holder that dies.
+/// The pause between two checks of a waiter to which nothing was reported: network file systems report nothing, and the
+/// death of a holder is reported only if it had its lock file open.
 pub const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The pause between two checks of the first in line where the kernel reports nothing (inotify(7) has few instances for

@@ -167,7 +167,8 @@ impl Semaphore {
     /// Takes the semaphore for this process if it is free or stale.
     ///
     /// It does not overtake waiters: if it is free while some wait, one of them is about to take it. This call
-    /// gives them a quarter of a second; if none does, they are stopped, and the semaphore is taken.
+    /// gives them a quarter of a second; if none does, they are stopped, and the semaphore is taken. If a lock
+    /// file is half written, this call waits for the rest for up to two seconds.
     ///
     /// # Errors
     /// [`Error::AlreadyLocked`] with the holder, also when a stale lock is somebody else's file in a
@@ -229,7 +230,8 @@ impl Semaphore {
         Request { semaphore: self, tag: None, timeout, cancel: None, sharing }
     }
 
-    /// Takes it in the name that `holder` gives, which is asked when the lock is about to be taken.
+    /// Takes it in the name that `holder` gives, which is asked when the lock is about to be taken, or its caller is the
+    /// next in the queue.
     pub(crate) fn take(
         &self,
         Claim { tag, sharing, patience }: Claim<'_>,

@@ -1,5 +1,6 @@
 //! The locks of `sema run`: which they are, how often they are renewed, how they are released, and the
-//! messages about them; also the holder's name, once, for a person who waits.
+//! messages about them; also the holder's name, once, for a person who waits. The command itself is run in `unix.rs` and
+//! `windows.rs`.
 
 use std::cell::RefCell;
 use std::ffi::{OsStr, OsString};

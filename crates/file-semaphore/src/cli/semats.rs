@@ -107,8 +107,8 @@ pub(crate) fn main(words: Vec<OsString>) -> End {
     })
 }
 
-/// Sorts the words of a command line. Pure. Options stand before or after the path, `--option
-/// value` or `--option=value`; behind `--` there are none.
+/// Sorts the words of a command line. Options stand before or after the path, `--option value` or `--option=value`; behind
+/// `--` there are none.
 fn ask(words: Vec<OsString>) -> Result<SematsRequest, Other> {
     let (mut tag, mut timeout, mut plain) = (None, None, Vec::new());
     let (mut force, mut form, mut verbose) = (false, Form::Text, false);

@@ -131,7 +131,8 @@ const DISK_DELAY: Duration = Duration::from_millis(100);
 /// The news that the process that stands by has ended.
 const CHILD: i32 = Signal::SIGCHLD as i32;
 
-/// The process the lock is taken for; made when the lock is first seen to be free.
+/// The process the lock is taken for; made when the lock is first about to be taken, or its caller is the next in the
+/// queue.
 fn claim(
     semaphore: &Semaphore,
     standby: &mut Option<Standby>,

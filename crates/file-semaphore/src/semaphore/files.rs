@@ -1,6 +1,6 @@
 //! The lock files of a semaphore, one for each slot: opens, takes and reads them, renews and releases them. Replaces no
 //! file that it did not read and judge a moment ago. Deletes only a file that is the releaser's, or the very file that
-//! was published. Never waits.
+//! was published. Never waits for a holder.
 //!
 //! [`resolve`] says which paths are refused, and to which file the links of a path lead.
 
@@ -35,7 +35,7 @@ pub(crate) struct Files {
 /// For what a lock is taken, and in whose name.
 pub(crate) struct Claimant<'a> {
     pub(crate) tag: Option<&'a str>,
-    /// Gives the holder to record; called only when the lock is about to be taken.
+    /// Gives the holder to record; called when the lock is about to be taken, or its caller is the next in the queue.
     pub(crate) holder: &'a mut dyn FnMut() -> Result<Holder, Error>,
 }
 
@@ -393,7 +393,7 @@ pub(crate) struct LockPlace {
     pub(crate) name: Name,
 }
 
-/// Checks a path as it was given. Pure.
+/// Checks a path as it was given.
 pub(crate) fn check(path: &Path) -> Result<(), PathProblem> {
     let bytes = path.as_os_str().as_encoded_bytes();
     if bytes.iter().all(u8::is_ascii_whitespace) {

@@ -1,5 +1,5 @@
-//! The guard of a semaphore that is held. It removes only the very file that it published, and only in the process that
-//! took it: a forked child that drops its copy releases nothing.
+//! The guard of a semaphore that is held. It removes only the very file that it published. Dropped in a forked child, it
+//! releases nothing.
 
 use std::path::PathBuf;
 use std::sync::Arc;

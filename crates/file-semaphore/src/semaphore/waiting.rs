@@ -165,8 +165,8 @@ impl<'a> Waiting<'a> {
     }
 
     /// Checks, and checks again as long as somebody holds the lock. In between it waits until the system reports a
-    /// change of one of the names; without names, until a reader leaves. Where nothing is reported, it checks as often
-    /// as `unreported` says.
+    /// change of one of the names; without names, until a reader leaves. It also checks after each `retry_interval`, which
+    /// finds a dead holder; where nothing is reported, as often as `unreported` says.
     fn until<T>(
         &self,
         names: &[Name],

@@ -43,7 +43,8 @@ pub(crate) use windows::{
 /// Why a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Woken {
-    /// One of the names was removed or replaced, or the ticket before is gone.
+    /// One of the names was removed, moved or closed after writing, the readers' directory has changed, or the ticket
+    /// before is gone.
     #[cfg_attr(windows, expect(dead_code, reason = "Windows does not report it"))]
     Change,
     /// The time is over.
