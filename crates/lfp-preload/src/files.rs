@@ -23,10 +23,10 @@ use rustix::process::{geteuid, getuid};
 use ttylock::{BEGINNING, Content, DeviceName, Dialect, Layout, Outcome, READ_LIMIT};
 
 use crate::locks::{self, LockState};
-use crate::mode::settings;
 use crate::path::{self, LockName, PathKind};
 use crate::private;
 use crate::service::{NoAnswer, Service, may_answer};
+use crate::settings::settings;
 
 /// A file as a program named it.
 #[derive(Clone, Copy)]

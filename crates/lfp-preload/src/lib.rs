@@ -24,12 +24,12 @@ pub mod calls;
 mod files;
 mod locks;
 mod memory;
-mod mode;
 pub mod path;
 mod ports;
 mod private;
 mod real;
 mod service;
+mod settings;
 
 /// Tests and fuzzers have the usual one: nobody interrupts them.
 #[cfg(not(any(test, fuzzing)))]

@@ -20,8 +20,8 @@ use rustix::process::{getpid, getppid};
 use rustix::thread::gettid;
 use ttylock::{DeviceName, NAME_BYTES, Outcome};
 
-use crate::mode::settings;
 use crate::service::{NoAnswer, Service, may_release, now, release_later, rest};
+use crate::settings::settings;
 
 /// The number of locks that are known at a time. The service is asked about others each time.
 const ENTRIES: usize = 32;

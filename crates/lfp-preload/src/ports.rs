@@ -20,8 +20,8 @@ use rustix::stdio::stderr;
 use ttylock::{DeviceName, Numbers, Outcome, has_serial_driver};
 
 use crate::locks::{self, LockState};
-use crate::mode::{Ports, settings};
 use crate::service::{NoAnswer, Service, rest};
+use crate::settings::{Ports, settings};
 use crate::{files, path, real};
 
 /// What is to happen around the opening of a port.

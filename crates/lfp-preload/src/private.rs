@@ -11,8 +11,8 @@ use rustix::io::Errno;
 use rustix::process::geteuid;
 use rustix::rand::{GetRandomFlags, getrandom};
 
-use crate::mode::settings;
 use crate::path::RANDOM_BYTES;
+use crate::settings::settings;
 
 /// Ends the name of the directory where the usual one is not ours; 0: it was not wanted yet.
 static NUMBER: AtomicU64 = AtomicU64::new(0);

@@ -17,7 +17,7 @@ use rustix::thread::{NanosleepRelativeResult, nanosleep};
 use rustix::time::{ClockId, clock_gettime};
 use ttylock::{DeviceName, Outcome};
 
-use crate::mode::{Whom, settings};
+use crate::settings::{Whom, settings};
 
 /// Between two attempts to reach a service that hangs up.
 const RETRY_PAUSE: Duration = Duration::from_millis(50);

@@ -16,8 +16,8 @@ use std::ffi::{CStr, c_char, c_int};
 use rustix::io::Errno;
 
 use crate::files::{Instead, Look, NamedPath, look, may_be_lock, may_change};
-use crate::mode::settings;
 use crate::real;
+use crate::settings::settings;
 
 /// Defines the calls, exported by their names, except in the tests of this library itself: there they
 /// would replace the calls of the tests. A call with several names is one call in the C library, too: on systems of

@@ -20,9 +20,9 @@ use libc::{
 use rustix::fs::{Mode, OFlags};
 
 use super::{calls, end_failed, end_with, failed_path, real_failure, unless_own};
-use crate::mode::{Ports, settings};
 use crate::ports::{self, Opening};
 use crate::real::{self, HERE};
+use crate::settings::{Ports, settings};
 use crate::{files, locks};
 
 calls! {
