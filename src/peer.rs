@@ -228,8 +228,8 @@ impl Peer {
         }
     }
 
-    /// A process that ends before the request is served must not leave a lock behind. The memo's own
-    /// scenario locks for a number out of thin air, over telnet.
+    /// A process that ends before the request is served must not leave a lock behind. The scenario of the protocol's
+    /// memo locks for a number out of thin air, over telnet.
     fn may_name_the_gone(&self, purpose: Purpose) -> Result<(), Refusal> {
         match (purpose, self.place) {
             (Purpose::Take, PeerPlace::UnixSocket) => Err(Refusal::Gone),

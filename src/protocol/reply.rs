@@ -87,7 +87,7 @@ pub enum Reply {
     NotImplemented,
     /// 221, the answer to QUIT.
     Goodbye,
-    /// 450: another process has it, or it is not the client's to release.
+    /// 450: a process has it, also the one for which it is asked, or it is not the client's to release.
     Busy,
     /// 500, the line is no command. The reply repeats it: cut, and clean.
     NotUnderstood,

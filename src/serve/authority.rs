@@ -1,7 +1,7 @@
 //! Decides which requests are allowed, from the peer, the process that it names, and the device.
 //!
-//! This is the only place that decides it. The result is a `Granted`, which no other code can make, and only
-//! a `Granted` can be locked, waited for or passed.
+//! This is the only place that decides it. For a taker, the result is a `Granted`; for a releaser, the number
+//! of its process here. No other code can make a `Granted`, and only that can be locked, waited for or passed.
 
 use std::cell::LazyCell;
 use std::path::PathBuf;

@@ -10,8 +10,6 @@
 //! client of the same service is busy until all waiters have been tried ([`Queue::admits_lock`]);
 //! otherwise clients that ask again and again would overtake them. Other programs do not know the queue and
 //! may still be faster.
-//!
-//! Values in, values out; the clock is an argument.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -24,6 +22,14 @@ use ttylock::{Names, Outcome, Request};
 
 use super::admission::Token;
 use crate::protocol::reply;
+
+/// Interval of checks that no event causes: for the waiters of a device (the end of a `flock(2)` is no event), for ended
+/// holders that the kernel does not report, for lock directories that came during a session of one client, and for new
+/// connections after the system had no descriptor or memory left.
+pub(super) const CHECK_EVERY: Duration = Duration::from_secs(1);
+
+/// The shortest time between two attempts for the waiters of a device. Events within it cause one attempt.
+pub(super) const CHECK_GAP: Duration = Duration::from_millis(10);
 
 /// So many users have an attempt when a device may be free, each for its first waiter. A lock under a name that only
 /// the first waiter has asked for may keep out that one alone. The users behind these are tried when the line has
@@ -38,7 +44,7 @@ const HEADS: usize = 4;
 /// 3. Then [`Queue::expire`] removes and names the waiters that have run out of time. The first of a line gets
 ///    a last attempt when its time is over, so call it after [`Queue::due`] has nothing more.
 /// 4. [`Queue::wake`] when a device may have become free, [`Queue::changed`] and [`Queue::process_gone`] when something
-///    has happened that may free one; without them each device is tried every [`CHECK_EVERY`]. However often they are
+///    has happened that may free one. Each device is tried every [`CHECK_EVERY`] in any case. However often they are
 ///    called, there are [`CHECK_GAP`] between two attempts.
 /// 5. [`Queue::leave`] when a waiter's client is gone.
 /// 6. [`Queue::next_moment`] is when there is something to do again, all else staying as it is.
@@ -336,14 +342,6 @@ impl Queue {
         attempts.chain(answered.map(|waiter| waiter.deadline)).min()
     }
 }
-
-/// Interval of checks that no event causes: for the waiters of a device (the end of a `flock(2)` is no event), for ended
-/// holders that the kernel does not report, for lock directories that came during a session of one client, and for new
-/// connections after the system had no descriptor or memory left.
-pub(super) const CHECK_EVERY: Duration = Duration::from_secs(1);
-
-/// The shortest time between two attempts for the waiters of a device. Events within it cause one attempt.
-pub(super) const CHECK_GAP: Duration = Duration::from_millis(10);
 
 #[cfg(test)]
 mod tests {

@@ -23,7 +23,7 @@ use crate::protocol::Session;
 use crate::protocol::command::Command;
 use crate::protocol::reply::{Identity, Reply, Report, Scope, Version};
 
-/// A lock for a number that no process had when it was taken, as the memo takes one over telnet. It is stale from the
+/// A lock for a number that no process had when it was taken, as the protocol's memo takes one over telnet. It is stale from the
 /// start: programs that know its record are not kept out. Other programs take a later process of that number for the
 /// holder.
 #[derive(Debug)]

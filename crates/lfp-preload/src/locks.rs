@@ -93,7 +93,7 @@ pub(crate) fn is_to_be_released(number: u64) -> bool {
     is(number, &TO_BE_RELEASED)
 }
 
-/// Notes a state, whatever was known before.
+/// Notes a state, whatever was known before. With `Open`, an opening begins, which `end_opening` ends.
 pub(crate) fn set(number: u64, name: &DeviceName, state: LockState) {
     ANY.store(true, Ordering::Release);
     TABLE.put(key(number), name, state, parent());

@@ -26,7 +26,8 @@ use crate::{files, path, real};
 
 /// What is to happen around the opening of a port.
 pub(crate) enum Opening {
-    /// Nothing: it is no port, or an ancestor's lock counts for this process, or the service is away.
+    /// Nothing: it is no port, or an ancestor's lock counts for this process, or the service is away, or refuses a port
+    /// that this user may not access; or the lock is this process's own by a lock file or from before an execve(2).
     Plain,
     /// The port with this number is locked, by this opening or an earlier one: `opened` is to be called afterwards.
     Locked(u64),
@@ -34,7 +35,8 @@ pub(crate) enum Opening {
     Refused(Errno),
 }
 
-/// The error of a refused open(2): another process has the port, or there is no service to ask.
+/// Errors of a refused open(2). `HELD`: another process has the port, or the service has not answered in time. `NO_LOCK`:
+/// there is no service, or it denies the lock.
 const HELD: Errno = Errno::BUSY;
 const NO_LOCK: Errno = Errno::NOLCK;
 
@@ -151,6 +153,8 @@ fn ask(name: &DeviceName, number: u64, is_in_file: bool) -> Result<(Service, Out
     answer.map(|outcome| (service, outcome))
 }
 
+/// The service refuses the lock. It is an ancestor's or our own, and the port may be opened; or somebody else's, which is
+/// named, and the opening is refused or waits. `None` as for `lock`.
 fn busy(mut service: Service, name: &DeviceName, number: u64, asks: &mut Asks) -> Option<Opening> {
     let answer = service.ask(|client| client.status(Some(name)));
     let is_answered = answer.is_ok();

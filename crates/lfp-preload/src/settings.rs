@@ -55,8 +55,9 @@ pub(crate) enum Whom {
 /// What is to be done about ports that are opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ports {
+    /// They are opened without a lock.
     Left,
-    /// They are locked, if the service answers.
+    /// They are locked, if there is a service; if that is too slow, they are not opened.
     Locked,
     /// They are locked or not opened.
     Must,

@@ -17,8 +17,9 @@
 #![doc = include_str!("../examples/hold.rs")]
 //! ```
 //!
-//! A client blocks and has one connection, a socket of the standard library. Every wait has a deadline, and every
-//! reply a largest size. Nothing is retried, and extensions are used only if the caller asks for them.
+//! A [`Client`] blocks and has one connection, a socket of the standard library. Every wait has a deadline, and every
+//! reply a largest size. It retries nothing, and uses extensions only if the caller asks for them; [`lock_timeout`] does
+//! both.
 //!
 //! The library needs only `nix` and `rustix`. The command `lfp` is the package `lfp-cli`, which turns on the feature
 //! `cli`.

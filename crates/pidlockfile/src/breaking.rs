@@ -79,7 +79,7 @@ impl Directory {
     /// Removes a lock that is the caller's own, even while another process holds `flock(2)` on
     /// it: in a world-readable directory anybody can, and must not keep an owner from letting go.
     ///
-    /// `prefix` is the start of the private name that is used then. As its holder might
+    /// `prefix` is the start of the private name that is used then. As the holder of that `flock(2)` might
     /// also be breaking the lock, try [`Directory::try_release`] for longer than breaking takes
     /// before this; the crate's documentation says what could happen otherwise.
     /// If there is no room for it, a caller in the gate removes the lock without it.
@@ -115,7 +115,8 @@ impl Directory {
 
     /// Like [`Directory::release`], but steps back, when another process holds
     /// `flock(2)` on the file: it is most likely breaking it, and then the name is its to fill.
-    /// What was judged stale, and not the caller's own, must be removed like this.
+    /// What was judged stale, and not the caller's own, must be removed like this, or by
+    /// [`Directory::try_release_each`] with a prefix where programs write into stale files.
     ///
     /// # Errors
     /// [`Step::Exclude`], [`Step::Inspect`] or [`Step::Remove`] with the system's reason.

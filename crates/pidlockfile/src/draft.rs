@@ -187,7 +187,7 @@ impl Drop for PrivateName<'_> {
 impl<'d> Draft<'d> {
     /// Writes the claim to a temporary file, complete and with its final mode.
     pub(crate) fn new(directory: &'d Directory, claim: &NewFile<'_>) -> Result<Self, Errno> {
-        Self::made(PrivateName::fresh(directory, claim.prefix)?, claim, |file| {
+        Self::write(PrivateName::fresh(directory, claim.prefix)?, claim, |file| {
             guard(directory, file);
             Ok(())
         })
@@ -195,7 +195,7 @@ impl<'d> Draft<'d> {
 
     /// Writes the claim to a file of this private name. `hold` is called while the file is empty, and before others may
     /// open it.
-    pub(crate) fn made(
+    pub(crate) fn write(
         mut private: PrivateName<'d>,
         claim: &NewFile<'_>,
         hold: impl FnOnce(&File) -> Result<(), Errno>,
@@ -216,8 +216,8 @@ impl<'d> Draft<'d> {
     ) -> Result<Option<Published>, Errno> {
         Ok(match self.name_last(name, claim)? {
             None => None,
-            Some(Naming::Renamed) => self.published(name, 0),
-            Some(Naming::Linked) => self.published(name, 1),
+            Some(Naming::Renamed) => self.checked(name, 0),
+            Some(Naming::Linked) => self.checked(name, 1),
             Some(Naming::InPlace) => Some(self.made),
         })
     }
@@ -286,7 +286,7 @@ impl<'d> Draft<'d> {
     /// names that the file still has.
     ///
     /// A caller that is not done with the lock when it has its name looks later ([`Directory::guarding`]).
-    pub(crate) fn published(self, name: &Name, private_names: u64) -> Option<Published> {
+    pub(crate) fn checked(self, name: &Name, private_names: u64) -> Option<Published> {
         let Self { private, made } = self;
         if private_names == 0 && private.directory.is_guarding {
             return Some(made);

@@ -120,7 +120,7 @@ impl<'e> Exchange<'e> {
     /// gets its place back.
     fn check(self, draft: Draft<'_>) -> Result<Attempt<Published>, Errno> {
         match self.has_caught(&draft.private) {
-            Ok(true) => Ok(draft.published(self.name, 0).map_or(Attempt::Changed, Attempt::Done)),
+            Ok(true) => Ok(draft.checked(self.name, 0).map_or(Attempt::Changed, Attempt::Done)),
             Ok(false) => self.exchange_back(draft).map(|()| Attempt::Changed),
             // What came out is unknown, so it goes back, whatever it is.
             Err(errno) => self.exchange_back(draft).and(Err(errno)),
@@ -230,7 +230,7 @@ impl<'e> Exchange<'e> {
             Err(errno) => return Err(errno),
         }
         draft.private.forget();
-        Ok(draft.published(self.name, 0).map_or(Attempt::Changed, Attempt::Done))
+        Ok(draft.checked(self.name, 0).map_or(Attempt::Changed, Attempt::Done))
     }
 
     /// Gives a file its lock name back. If that is taken meanwhile, the private name is all that

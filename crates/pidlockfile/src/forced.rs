@@ -54,7 +54,7 @@ pub(crate) fn release(
     let private = PrivateName::new(directory, temporary::for_release(prefix, Pid::this(), name));
     // Outsiders may not open it before `flock(2)` on it is ours.
     let hold = |file: &File| sys::try_lock_inode(file)?.then_some(()).ok_or(Errno::WOULDBLOCK);
-    let draft = private.and_then(|private| Draft::made(private, &claim, hold));
+    let draft = private.and_then(|private| Draft::write(private, &claim, hold));
     let draft = draft.map_err(Error::at(Step::Prepare, name))?;
     if others_release(directory, name, opened, &draft)? {
         return Ok(Attempt::Changed);

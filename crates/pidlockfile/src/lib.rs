@@ -62,13 +62,14 @@
 //! [`Directory::try_release`] what it read and judged. Both hold `flock(2)` on the file meanwhile,
 //! and step back if another process has it, which may be about to break the lock. But every user
 //! who may read a lock file can hold `flock(2)` on it for ever, and must not keep its owner
-//! from releasing it: after some tries, [`Directory::release`] ignores that `flock(2)`.
+//! from releasing it: after some tries, the caller calls [`Directory::release`], which ignores that
+//! `flock(2)` at once.
 //!
 //! # Which `flock(2)` counts
 //!
 //! In this way a hostile local user can keep a stale lock from being broken, but cannot get it.
 //! Callers with a directory that only they may write go through a [`Gate`] ([`Directory::gated`]):
-//! files in it that no other user may open exclude them from each other, so they may ignore the
+//! a file in it that no other user may open excludes them from each other, so they may ignore the
 //! `flock(2)` of other users ([`OpenFile::ignore_flock`]). With [`Directory::guarding`], the maker of a
 //! new file locks it before it has its name, and before others may open it.
 //!

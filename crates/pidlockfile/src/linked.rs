@@ -25,8 +25,8 @@ pub struct Linked<'d> {
 }
 
 impl Directory {
-    /// Writes a lock file that is to have several names. Only for a file system that shows one file under all of them, and
-    /// counts them: some in user space do neither.
+    /// Writes a lock file that gets its names afterwards. Several names only on a file system that shows one file under
+    /// all of them, and counts them: some in user space do neither.
     ///
     /// # Errors
     /// [`Step::Prepare`] with the system's reason; nothing is left behind.

@@ -12,18 +12,18 @@ pub const NAME_BYTES: usize = 255;
 
 /// Locks for the processes of one user; root may have any number. A daemon allows each user as many again for processes
 /// that do not exist. Without a daemon all users share those. One more LOCK is answered with 550. A lock may have many
-/// files: an adapter has some ten.
+/// names: an adapter has four to nine.
 pub const LOCKS_OF_A_USER: usize = 256;
 
-/// Lock files of one lock. Under further names a lock is looked for and not written.
+/// Names that are written for one lock. Under further names a lock is looked for and not written.
 pub const NAMES_OF_A_LOCK: usize = 16;
 
 /// Bytes of their names, because a record with all of them fits into the 4,095 bytes of a symbolic link. Under further
 /// names a lock is looked for and not written.
 pub const NAME_BYTES_OF_A_LOCK: usize = 3000;
 
-/// Lock files in a lock directory. If there are more, names without a device are answered with 550, and of the files each
-/// owner has the same share of those that are looked at.
+/// Names of locks in a lock directory. If there are more, names without a device are answered with 550, and of the files
+/// each owner has the same share of those that are looked at.
 pub const LOCKS_FOR_INVENTED: usize = 1024;
 
 /// Lock files that a daemon keeps open. Others are not protected from programs that ask for `flock(2)` alone.

@@ -38,7 +38,7 @@ use crate::log::Severity;
 /// Age at which the lock directories are opened anew, because others may be there by now.
 const REOPEN_EVERY: Duration = Duration::from_secs(30);
 
-/// Events that are not about a connection have the highest bit; the rest is their kind.
+/// Events that are not about a connection have the highest bit; the bits below it are their kind, and the rest is a number.
 const SPECIAL: u64 = 1 << 63;
 const SIGNALS: u64 = SPECIAL;
 const CHANGES: u64 = SPECIAL | 1 << 62;

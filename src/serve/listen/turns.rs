@@ -180,7 +180,7 @@ impl Daemon<'_> {
         if self.service.queue.is_empty() || self.watches.watches_directories() {
             return;
         }
-        // Without it, each device is tried once a second.
+        // Each device is tried once a second in any case; the watch makes it sooner.
         let directories = self.service.table.directories();
         if self.watches.watch_directories(&directories, &self.epoll, CHANGES).is_ok() {
             // Files that went between the attempt and the watch.

@@ -1,5 +1,6 @@
-//! The functions that programs call instead of the C library's. Each makes the real call, and asks `files` or
-//! `ports` for the result.
+//! The functions that programs call instead of the C library's. Each makes the real call. Before one that opens, `ports`
+//! is asked for the lock; after one that has failed, or has found a lock, `files` for the result. After one that closes,
+//! `ports` releases the lock.
 //!
 //! Every function here has the prototype of the C library's function of the same name, and its callers
 //! promise what they promise that one: paths are C strings and buffers are large enough. We read a path only

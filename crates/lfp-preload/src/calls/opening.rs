@@ -76,6 +76,7 @@ unsafe fn open_path(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t)
     // SAFETY: the caller's promise.
     let Some(fd) = (unsafe { with_port_lock(dir, path, flags, call, |fd| *fd) }) else { return -1 };
     if fd >= 0 {
+        // A lock is looked at only by opening it to read.
         if flags & (O_ACCMODE | O_CREAT | O_PATH) != 0 {
             return fd;
         }

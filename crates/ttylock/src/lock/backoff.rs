@@ -1,4 +1,4 @@
-//! How long a request waits for another process that is breaking the same lock file. No sleep.
+//! How long a request waits for another process that is breaking the same lock file. Nothing here sleeps.
 //!
 //! Breaking takes microseconds, but any user may hold `flock(2)` on a world-readable file for ever. Only the service's
 //! own processes can be in the gate, so a request waits longer for these.

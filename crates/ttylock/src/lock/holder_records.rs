@@ -87,7 +87,7 @@ pub(crate) struct HolderRecord {
     pub names: Vec<Name>,
     /// The name of the file until it has those.
     pub draft: Option<Name>,
-    /// Whether the lock was passed to its holder. Then the private names of the PASS follow from `draft`.
+    /// Whether the lock was passed in several steps. Then the private names of the PASS follow from `draft`.
     pub is_passed: bool,
 }
 
@@ -116,8 +116,9 @@ impl fmt::Display for WrittenFile {
 /// How the holder of a record came to its lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
+    /// By a LOCK, or by a PASS in one exchange, of which nothing can be left half-way.
     Taken,
-    /// By a PASS, which may not be finished.
+    /// By a PASS in several steps, which may not be finished.
     Passed,
 }
 
@@ -397,9 +398,9 @@ impl HolderRecords {
         }
     }
 
-    /// Removes the record of a lock whose file has none of its names any more. The caller must have that file open: its
-    /// number is no other file's as long as it is. Returns whether the record was removed. One without its lock file is
-    /// never believed, so a failure does no harm.
+    /// Removes the record of a lock whose file has none of its names any more. The caller must have that file open, or
+    /// keep a private name of it, so that its number is no other file's; or the record is old ([`HolderRecords::is_over`]).
+    /// Returns whether the record was removed. One without its lock file is never believed, so a failure does no harm.
     pub(crate) fn remove(&self, record: &HolderRecord) -> bool {
         self.unlink(&record.entry).is_ok()
     }
@@ -514,8 +515,9 @@ impl HolderRecords {
         made.is_ok_and(is_old) && names.all(|name| !own.may_lead_to(name, record.file))
     }
 
-    /// Whether there is room for another lock, with this limit of recorded lock files of all users.
-    pub(crate) fn has_room_for_all(&self, limit: usize) -> bool {
+    /// Whether there are so few records, of all users together, that no user can have `limit` locks: then they need not be
+    /// counted.
+    pub(crate) fn are_surely_fewer_than(&self, limit: usize) -> bool {
         let is_small = |handle| Status::of_open(handle).is_ok_and(|stat| stat.size < SMALL);
         let room = limit.saturating_sub(NAMES_OF_A_LOCK);
         self.directory().is_none_or(is_small)

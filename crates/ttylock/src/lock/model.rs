@@ -11,7 +11,7 @@ use crate::device::DeviceName;
 pub enum Outcome {
     /// Taken, released or passed.
     Done,
-    /// Another process has the lock, it is not the caller's to release, or there is nothing to release.
+    /// A process has the lock, be it the one that asks, it is not the caller's to release, or there is nothing to release.
     Busy,
     /// There is no right to it, it is one too many, or the lock directory cannot be written: the events say which.
     Denied,

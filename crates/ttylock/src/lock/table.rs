@@ -112,7 +112,7 @@ impl Table {
         self.with_pauses(|table, backoff| table.attempt_unlock(request, backoff))
     }
 
-    /// Makes another process the holder of a lock, in one step for each of its files. Sleeps as [`Table::lock`] does.
+    /// Makes another process the holder of a lock, in one step for each of its names. Sleeps as [`Table::lock`] does.
     pub fn pass(&mut self, pass: &Pass) -> Answer {
         self.with_pauses(|table, backoff| table.attempt_pass(pass, None, backoff))
     }
@@ -152,8 +152,9 @@ impl Table {
 
     /// One attempt at [`Table::lock`]. What the caller has [`Checked`] is not looked up again. If there is no answer
     /// yet, nothing was taken, and the caller comes back as [`Backoff`] says. The last attempt has an answer, unless
-    /// the kernel's list of locks is being read. Sleeps in one case only: an attempt that has written a lock and must
-    /// give it back waits for a process in the gate, for up to ten seconds.
+    /// the kernel's list of locks is being read. Waits for up to two milliseconds for the thread that reads that list
+    /// (without one, it reads the list itself), and, if it must give a written lock back, for up to ten seconds for a
+    /// process in the gate.
     pub fn attempt_lock(
         &mut self,
         request: &Request,

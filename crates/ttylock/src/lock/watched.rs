@@ -33,7 +33,7 @@ pub(super) enum Again {
     Later,
 }
 
-/// The holders, each with its files. With a limit of 0, it stays empty. No user but root fills it.
+/// The holders, each with its files. With a limit of 0, it stays empty. Only root may use all of it.
 #[derive(Debug, Default)]
 pub struct Watched {
     limit: usize,

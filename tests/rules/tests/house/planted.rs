@@ -156,6 +156,7 @@ fn a_crate_that_may_not() {
 #[case::an_identifier("`RecordKeeperOfNothing` keeps records.")]
 #[case::a_path_of_code("See `ttylock::lock::nowhere_at_all`.")]
 #[case::a_file("It is in `src/serve/nowhere.rs`.")]
+#[case::a_file_without_its_directory("`nowhere.rs` has it.")]
 fn a_name_that_exists_nowhere_is_caught(#[case] said: &str) {
     let mut house = house();
     house.texts.push(Text { path: "PLANTED.md".to_owned(), text: said.to_owned() });

@@ -103,7 +103,8 @@ fn watch_all(own: &Place, state: &mut State) {
                     keep_of_earlier(state, file, &lock, &who);
                 }
             }
-            // Another process is at it. As long as it passes the lock, our flock(2) would prevent that.
+            // Another process changes or passes it now. Our `flock(2)` would keep that one out, so the file is watched and
+            // not kept open.
             Err(Busy::NotYet(_) | Busy::Changing(_) | Busy::Failed) => {
                 let lock = state.read(file).ok().flatten();
                 // If its holder is dead, the lock is tried again.

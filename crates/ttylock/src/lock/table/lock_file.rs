@@ -1,5 +1,5 @@
 //! What is done to one lock file: it is read with its record, held in the gate, and removed. Why it keeps others out, or is
-//! stale, as values and in words.
+//! stale, as values and in words. `LockFile`, a directory and a name in it, is in `directories`.
 
 use std::ffi::OsStr;
 use std::fmt::{self, Display};

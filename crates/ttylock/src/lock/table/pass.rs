@@ -1,5 +1,5 @@
 //! Passes a lock from one process to another, without a moment in which it is free: the receiver's file and record, the link
-//! to the giver's file, the names, the first one last. `handover.rs` has what happens if this is not finished.
+//! to the giver's file, the names, the first one last. `recovery.rs` has what happens if this is not finished.
 
 use pidlockfile::process::{self, Fate, lives};
 use pidlockfile::{Attempt, Entry, Linked, Name, Pid, words_of};
@@ -39,7 +39,7 @@ pub(super) fn pass(
     receiver.uid = receiver.uid.filter(|_| !state.machine.has_ended(&receiver.who));
     let (resolved, lock_names) = resolve::with_lock_names(state, device, resolved)?;
     // The giver's names come first, in their order. A name goes with them also if its link in `/dev` is gone.
-    let mut names = state.names_written(own, &lock_names.written, (*from, resolved.node));
+    let mut names = state.names_on_record(own, &lock_names.written, (*from, resolved.node));
     let further = lock_names.written.iter().filter(|it| !names.contains(it)).cloned();
     names.extend(further.collect::<Vec<_>>());
     let Some(first) = names.first().map(|name| own.file(name)) else {
@@ -68,7 +68,7 @@ fn pass_written(
     let Pass { from, to, .. } = pass;
     // A lock of an ended giver may be half removed.
     refuse_ended(state, pass, &[*to, *from])?;
-    let mut given = held(state, own, (device, names), pass)?;
+    let mut given = files_of_giver(state, own, (device, names), pass)?;
     for Given { names, lock } in &mut given {
         let Some(file) = names.first().map(|name| own.file(name)) else { continue };
         if let Some(kept) = state.guards.lend(lock.opened.identity()) {
@@ -98,13 +98,13 @@ fn refuse_ended(state: &mut State, pass: &Pass, pids: &[Pid]) -> Result<(), Stop
 
 /// The files of the giver, with its names in their order. Its lock of another port stays, even if one of that port's links
 /// has come to this device since.
-fn held(
+fn files_of_giver(
     state: &mut State,
     own: &Place,
     (device, names): (Device<'_>, &[Name]),
     pass: &Pass,
 ) -> Result<Vec<Given>, Stop> {
-    let mut held: Vec<Given> = Vec::new();
+    let mut files: Vec<Given> = Vec::new();
     for name in names {
         let file = own.file(name);
         let lock = match recovery::read_recovered(state, file) {
@@ -118,17 +118,17 @@ fn held(
             continue;
         }
         let is_it = |it: &&mut Given| it.lock.opened.identity() == lock.opened.identity();
-        match held.iter_mut().find(is_it) {
+        match files.iter_mut().find(is_it) {
             Some(given) => given.names.push(name.clone()),
-            None => held.push(Given { names: vec![name.clone()], lock }),
+            None => files.push(Given { names: vec![name.clone()], lock }),
         }
     }
-    if held.is_empty() {
+    if files.is_empty() {
         let device = pass.device.as_str();
         state.say(Weight::Info, format!("{device} is not pid {}'s to pass", pass.from));
         return Err(Stop::Busy(None));
     }
-    Ok(held)
+    Ok(files)
 }
 
 /// Refuses a lock file that is of another process than these two, even if that has the same number elsewhere.
@@ -194,7 +194,8 @@ fn pass_each(
     names.extend(further.filter(|name| linked.publish(name) == Ok(true)).cloned());
     #[cfg(test)]
     meanwhile::comes(Before::End);
-    if let Err(why) = recovery::finish(state, own, &handover, true) {
+    let is_receivers = true;
+    if let Err(why) = recovery::finish(state, own, &handover, is_receivers) {
         state.say(Weight::Notice, format!("left a part of a PASS behind: {why}"));
     }
     for Given { names, lock } in &given {

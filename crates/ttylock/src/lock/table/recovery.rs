@@ -110,7 +110,7 @@ pub(super) fn recovered(
     state.read(file)
 }
 
-/// The same of the locks with these names. Returns whether a PASS was recovered.
+/// The same of the locks with these names. Returns whether a name leads to another file now, or to none.
 ///
 /// # Errors
 /// As [`recovered`].
@@ -207,8 +207,8 @@ pub(super) fn mend(
         let pair = handover.pair(directory, name, &private).map_err(|error| error.to_string())?;
         pairs.push((name, private, pair));
     }
-    let is_over = pairs.first().is_some_and(|(.., pair)| pair.is_over());
-    if !is_over {
+    let is_receivers = pairs.first().is_some_and(|(.., pair)| pair.is_receivers());
+    if !is_receivers {
         link_what_was_swept(directory, &mut pairs);
     }
     let passage = receivers.as_ref().and_then(OpenFile::passage).cloned();
@@ -221,7 +221,7 @@ pub(super) fn mend(
                 givers.as_mut()
             }
         };
-        let outcome = match (pair.mending(is_over), there) {
+        let outcome = match (pair.mending(is_receivers), there) {
             (Mending::Stays, _) | (_, None) => continue,
             (Mending::GoesBack, Some(there)) => directory.exchange_again(name, private, there),
             (Mending::Goes, Some(there)) => directory
@@ -234,13 +234,13 @@ pub(super) fn mend(
             Attempt::Contended => return Err(format!("{} is held", own.file(name))),
         }
     }
-    if !is_over {
+    if !is_receivers {
         state.say(
             Weight::Notice,
             format!("{}: a lock that was being passed is its giver's again", own.path.display()),
         );
     }
-    finish(state, own, handover, is_over)
+    finish(state, own, handover, is_receivers)
 }
 
 /// Makes private links to the giver's file again, as long as another name leads to the file. A service in another pid
@@ -273,11 +273,11 @@ pub(super) fn finish(
     state: &State,
     own: &Place,
     handover: &Handover,
-    is_over: bool,
+    is_receivers: bool,
 ) -> Result<(), String> {
     let Handover { receiver, givers, names, draft } = handover;
     state.records.end_pass(*receiver).map_err(|errno| words_of(&errno.into()))?;
-    let others = if is_over { givers.as_slice() } else { std::slice::from_ref(receiver) };
+    let others = if is_receivers { givers.as_slice() } else { std::slice::from_ref(receiver) };
     for lock in others {
         for name in names {
             state.records.remove_if_nameless(own, name, *lock);
@@ -332,7 +332,7 @@ impl Pair {
     /// Whether the lock is the receiver's, by its first name. The private name shows that the exchange took place, also if
     /// another program has removed the name since. Without the private name, which somebody may have swept, the name
     /// shows it.
-    pub(super) fn is_over(self) -> bool {
+    pub(super) fn is_receivers(self) -> bool {
         match self.private {
             // Otherwise another process has made that link.
             Leads::ToGivers => self.name != Leads::ToGivers,
@@ -343,11 +343,13 @@ impl Pair {
 
     /// What becomes of it when the whole lock is the receiver's, or the giver's again. What another program had put there
     /// just before an exchange goes back in any case.
-    pub(super) fn mending(self, is_over: bool) -> Mending {
+    pub(super) fn mending(self, is_receivers: bool) -> Mending {
         match (self.name, self.private) {
             (Leads::ToReceivers | Leads::ToGivers, Leads::ToAnothers) => Mending::GoesBack,
-            (Leads::ToReceivers, Leads::ToGivers) if !is_over => Mending::GoesBack,
-            (Leads::ToReceivers, Leads::Nowhere | Leads::ToReceivers) if !is_over => Mending::Goes,
+            (Leads::ToReceivers, Leads::ToGivers) if !is_receivers => Mending::GoesBack,
+            (Leads::ToReceivers, Leads::Nowhere | Leads::ToReceivers) if !is_receivers => {
+                Mending::Goes
+            }
             (Leads::Nowhere | Leads::ToGivers | Leads::ToReceivers | Leads::ToAnothers, _) => {
                 Mending::Stays
             }
@@ -382,12 +384,12 @@ mod tests {
     fn a_name_shows_how_far_the_pass_came(
         #[case] name: Leads,
         #[case] private: Leads,
-        #[case] is_over: bool,
-        #[case] if_over: Mending,
+        #[case] is_receivers: bool,
+        #[case] if_receivers: Mending,
         #[case] otherwise: Mending,
     ) {
         let pair = Pair { name, private };
-        assert_eq!(pair.is_over(), is_over);
-        assert_eq!([pair.mending(true), pair.mending(false)], [if_over, otherwise]);
+        assert_eq!(pair.is_receivers(), is_receivers);
+        assert_eq!([pair.mending(true), pair.mending(false)], [if_receivers, otherwise]);
     }
 }

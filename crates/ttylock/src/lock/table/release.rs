@@ -71,7 +71,7 @@ pub(super) fn release(state: &mut State, request: &Request) -> Result<String, St
     let written = lock_names.written.iter().rev().map(|name| own.file(name));
     let mut vacant = Vec::new();
     for file in open.searched(&lock_names).chain(written) {
-        let released = match is_of_another_port(state, file, (&first, resolved.node), pid) {
+        let released = match is_callers_of_another_port(state, file, (&first, resolved.node), pid) {
             true => Some(Released::stays(false, Stop::Busy(None))),
             false => release_file(state, file, None, pid),
         };
@@ -146,7 +146,7 @@ fn outcome(files: &[Released], is_done: bool) -> Result<(), Stop> {
 }
 
 /// Releases the lock at the device's first name if it is on record as this process's. Returns what came of it, and the
-/// names that it was given.
+/// names that it was given. What cannot be read now is met again among all names.
 fn release_first(
     state: &mut State,
     first: LockFile<'_>,
@@ -159,7 +159,7 @@ fn release_first(
 }
 
 /// Whether a file is the caller's lock of another port, whose link may have come to this device since: that one stays.
-fn is_of_another_port(
+fn is_callers_of_another_port(
     state: &mut State,
     file: LockFile<'_>,
     device: (&Name, Option<Node>),
@@ -174,7 +174,7 @@ fn is_of_another_port(
 
 impl State {
     /// The names under which this pid's lock of a device was written, by its record.
-    pub(super) fn names_written(
+    pub(super) fn names_on_record(
         &self,
         own: &Place,
         written: &[Name],
@@ -295,8 +295,9 @@ fn is_own(state: &mut State, lock: &Lock, pid: Pid) -> bool {
     who.is_some_and(|who| !state.is_elsewhere(&who) && !state.is_a_newcomer(&who))
 }
 
-/// Enters the gate and holds a lock of the caller.
+/// Enters the gate and holds a lock of the caller, which may stay unheld if only its owner can release it.
 fn hold_own(state: &mut State, file: LockFile<'_>, mut lock: Lock, pid: Pid) -> Result<Lock, Busy> {
+    // An error of the gate counts here; below, it would be taken for one of the file.
     state.must_enter(file, &mut lock.opened)?;
     if let Some(kept) = state.guards.lend(lock.opened.identity()) {
         lock.opened.hold_by(kept);

@@ -1,4 +1,4 @@
-//! Takes every lock file of a device, or none. A lock is also refused because of `flock(2)` on the port, and because of
+//! Takes every lock name of a device, or none. A lock is also refused because of `flock(2)` on the port, and because of
 //! too many locks.
 
 use std::io::ErrorKind;
@@ -108,7 +108,7 @@ fn refuse_one_too_many(
     if uid == Some(0) || (uid.is_none() && state.guards.is_a_daemons()) {
         return Ok(());
     }
-    if state.records.has_room_for_all(LOCKS_OF_A_USER) {
+    if state.records.are_surely_fewer_than(LOCKS_OF_A_USER) {
         return Ok(());
     }
     // Rarely asked, and not only by a daemon.

@@ -338,12 +338,12 @@ fn recover(calls: &mut Calls<'_>, receiver: File, giver: File) -> Step<bool> {
         let private = leads(calls.find(private(maker, *name))?);
         pairs.push(Pair { name: leads(calls.find(Entry::Lock(*name))?), private });
     }
-    let is_over = match (calls.fault, pairs.first()) {
+    let is_receivers = match (calls.fault, pairs.first()) {
         (Fault::TheNameAloneShowsTheEnd, Some(first)) => first.name == Leads::ToReceivers,
-        (_, first) => first.is_some_and(|first| first.is_over()),
+        (_, first) => first.is_some_and(|first| first.is_receivers()),
     };
     for (name, pair) in names.iter().zip(&pairs) {
-        match pair.mending(is_over) {
+        match pair.mending(is_receivers) {
             Mending::Stays => {}
             Mending::GoesBack => {
                 let seen = if pair.name == Leads::ToReceivers { receiver } else { giver };
@@ -355,7 +355,7 @@ fn recover(calls: &mut Calls<'_>, receiver: File, giver: File) -> Step<bool> {
         }
     }
     calls.remove_from(receiver)?;
-    calls.remove_record(if is_over { giver } else { receiver })?;
+    calls.remove_record(if is_receivers { giver } else { receiver })?;
     remove_private(calls, &names, maker)?;
     Ok(true)
 }
