@@ -22,8 +22,7 @@ use crate::serve::authority::Authority;
 use crate::serve::listener::Address;
 use crate::serve::listener::{self, Listener};
 use crate::serve::{Service, Settings, connection, wire};
-use crate::sys::STATE_DIR;
-use ttylock::{DeviceName, Dialect, Layout, Table};
+use ttylock::{DeviceName, Dialect, Layout, STATE_DIR, Table};
 
 /// Where device nodes are.
 const DEV_DIR: &str = "/dev";

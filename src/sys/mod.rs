@@ -11,7 +11,7 @@ pub(crate) use pidlockfile::process::Ids;
 mod system;
 
 pub(crate) use system::{Inquiry, ProcessStatus};
-pub(crate) use system::{QUIETLY, STATE_DIR, SYSLOG, WHY_HIDDEN, acl, translate, unix_peer};
+pub(crate) use system::{QUIETLY, SYSLOG, WHY_HIDDEN, acl, translate, unix_peer};
 
 /// The two ends of a TCP connection as one of its sockets sees them, IPv4-mapped addresses as
 /// IPv4.

@@ -18,9 +18,6 @@ use super::{Credentials, Ids, PeerFacts, PidNumbers, SocketEnds};
 pub(crate) const SYSLOG: &str =
     if cfg!(target_os = "macos") { "/var/run/syslog" } else { "/var/run/log" };
 
-/// Where records are kept unless an option says otherwise.
-pub(crate) const STATE_DIR: &str = "/var/run/lfpd";
-
 /// Sends as it is: SIGPIPE is ignored all the same, and not all of these systems can say more.
 pub(crate) const QUIETLY: MsgFlags = MsgFlags::empty();
 

@@ -4,6 +4,9 @@ use std::path::PathBuf;
 
 use crate::dialects::Dialect;
 
+/// Where start times of holders are kept unless an option says otherwise. Only Linux has `/run`.
+pub const STATE_DIR: &str = if cfg!(target_os = "linux") { "/run/lfpd" } else { "/var/run/lfpd" };
+
 /// Where locks are written and looked for. Begin with [`Layout::native`] or [`Layout::of`], and change some of it.
 ///
 /// ```
@@ -26,7 +29,8 @@ pub struct Layout {
     pub lock_dir: PathBuf,
     /// Directories that are searched besides `lock_dir`.
     pub search_dirs: Vec<PathBuf>,
-    /// Where start times of holders are kept, so that a reused pid is noticed.
+    /// Where start times of holders are kept, so that a reused pid is noticed: [`STATE_DIR`] unless an option says
+    /// otherwise.
     pub state_dir: PathBuf,
     /// Where udev keeps what it knows of devices: `/run/udev/data`, except in tests.
     pub udev_dir: PathBuf,
@@ -55,7 +59,7 @@ impl Layout {
             dev_dir: PathBuf::from("/dev"),
             lock_dir: dialect.lock_dir().to_owned(),
             search_dirs: Dialect::known_directories(),
-            state_dir: PathBuf::from("/run/lfpd"),
+            state_dir: PathBuf::from(STATE_DIR),
             udev_dir: PathBuf::from("/run/udev/data"),
         }
     }

@@ -44,7 +44,7 @@ pub use device::{
 pub use dialects::Dialect;
 pub use dialects::content::{Content, READ_LIMIT, Unreadable};
 pub use dialects::forms::{BEGINNING, SLASH_SIGNS};
-pub use layout::Layout;
+pub use layout::{Layout, STATE_DIR};
 pub use limits::NAME_BYTES;
 pub use lock::backoff::Backoff;
 pub use lock::exclusive::{Closing, Duplicate, NoDuplicate};

@@ -30,9 +30,6 @@ pub(crate) use inquiry::Inquiry;
 /// Where syslog listens. Source: syslog(3).
 pub(crate) const SYSLOG: &str = "/dev/log";
 
-/// Where records are kept unless an option says otherwise.
-pub(crate) const STATE_DIR: &str = "/run/lfpd";
-
 /// Sends without SIGPIPE.
 pub(crate) const QUIETLY: MsgFlags = MsgFlags::MSG_NOSIGNAL;
 
