@@ -32,11 +32,11 @@ pub const KEPT_FILES: usize = 256;
 /// Files of names without a device that a daemon keeps open, because users can invent names. Others are not kept open.
 pub const KEPT_WITHOUT_DEVICE: usize = 128;
 
-/// Lock files that a daemon removes when their holders end. Others stay until the next LOCK.
-pub const WATCHED_FILES: usize = 4096;
+/// Names of locks that a daemon removes when their holders end. Others stay until the next LOCK.
+pub const WATCHED_FILES: usize = 16_384;
 
-/// The same for the files of one user; root may have any number of them.
-pub const WATCHED_FILES_OF_A_USER: usize = 1024;
+/// The same for the names of one user: as many as all locks of a user have at most. Root may have any number of them.
+pub const WATCHED_FILES_OF_A_USER: usize = 4096;
 
 /// Parts of all the links on the way to a device. A name behind more is answered with 550.
 pub const LINK_PARTS: usize = 256;
@@ -74,6 +74,12 @@ mod tests {
     fn no_user_has_everything() {
         const { assert!(CLOSINGS_OF_A_USER > 0 && CLOSINGS_OF_A_USER < CLOSINGS) };
         const { assert!(4 * WATCHED_FILES_OF_A_USER <= WATCHED_FILES) };
+    }
+
+    /// A daemon removes every name of every lock of a user.
+    #[test]
+    fn all_locks_of_a_user_are_watched() {
+        const { assert!(LOCKS_OF_A_USER * NAMES_OF_A_LOCK <= WATCHED_FILES_OF_A_USER) };
     }
 
     /// However many names a user invents, the same number of files is kept open for devices.

@@ -78,23 +78,26 @@ impl Attempts {
 }
 
 impl Watched {
-    /// A list of at most this many files.
+    /// A list of at most this many names.
     pub(super) fn up_to(limit: usize) -> Self {
         Self { limit, ..Self::default() }
     }
 
-    /// Lists a file, if there is room for one more, and for one more of this user.
-    pub(super) fn add(&mut self, name: &Name, who: &ProcessIdentity, user: User) {
+    /// Lists the names of a lock file, if there is room for all of them, also among those of this user.
+    pub(super) fn add(&mut self, names: &[Name], who: &ProcessIdentity, user: User) {
         let user = user.map(owner_of);
-        let files = || self.holders.values().flat_map(|held| &held.files);
-        let of_user = || files().filter(|(_, it)| **it == user).count();
-        let has_room = files().count() < self.limit
-            && (user == Some(0) || of_user() < WATCHED_FILES_OF_A_USER);
-        let is_known = self.holders.get(who).is_some_and(|held| held.files.contains_key(name));
-        if is_known || !has_room {
+        let listed = || self.holders.values().flat_map(|held| &held.files);
+        let of_user = || listed().filter(|(_, it)| **it == user).count();
+        let fits = |count: usize, limit: usize| count.saturating_add(names.len()) <= limit;
+        if !fits(listed().count(), self.limit)
+            || user != Some(0) && !fits(of_user(), WATCHED_FILES_OF_A_USER)
+        {
             return;
         }
-        self.holders.entry(who.clone()).or_default().files.insert(name.clone(), user);
+        let files = &mut self.holders.entry(who.clone()).or_default().files;
+        for name in names {
+            files.entry(name.clone()).or_insert(user);
+        }
         self.fresh.insert(who.clone());
     }
 
@@ -172,6 +175,7 @@ impl Watched {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::{LOCKS_OF_A_USER, NAMES_OF_A_LOCK};
 
     const USER: User = Some(1000);
 
@@ -201,7 +205,7 @@ mod tests {
     fn each_holder_has_its_files_until_they_are_forgotten() {
         let mut watched = Watched::up_to(10);
         for (file, holder) in [("LCK..a", 5), ("LCK..b", 5), ("LCK..c", 6)] {
-            watched.add(&name(file), &who(holder), USER);
+            watched.add(&[name(file)], &who(holder), USER);
         }
         assert!(!watched.is_empty() && watched.holders(Instant::now()).eq(&[who(5), who(6)]));
         assert_eq!([5, 6, 7].map(|holder| watched.count_of(&who(holder))), [2, 1, 0]);
@@ -220,8 +224,8 @@ mod tests {
         let mut watched = Watched::up_to(10);
         let [first, second] =
             [7, 9].map(|ticks| ProcessIdentity { start: Start::At(ticks), ..who(5) });
-        watched.add(&name("LCK..a"), &first, USER);
-        watched.add(&name("LCK..b"), &second, USER);
+        watched.add(&[name("LCK..a")], &first, USER);
+        watched.add(&[name("LCK..b")], &second, USER);
         assert_eq!(watched.of_number(pid(5)), [first.clone(), second.clone()]);
         assert_eq!(take(&mut watched, &first), BTreeSet::from([name("LCK..a")]));
         assert_eq!((watched.count_of(&first), watched.count_of(&second)), (0, 1));
@@ -236,7 +240,7 @@ mod tests {
         let begun = Instant::now();
         let mut now = begun;
         let mut watched = Watched::up_to(10);
-        watched.add(&name("LCK..a"), &who(5), USER);
+        watched.add(&[name("LCK..a")], &who(5), USER);
         let (mut rests, mut is_read) = (Vec::new(), false);
         for _ in 0..18 {
             watched.remove_each(&who(5), now, |_, backoff| {
@@ -258,28 +262,30 @@ mod tests {
         assert_eq!((watched.is_empty(), watched.next_attempt()), (true, None));
     }
 
-    /// A user that plants lock files leaves room for those of all others.
+    /// A user that plants lock files leaves room for those of all others, and all names of all locks of a user are listed.
     #[test]
     fn one_user_does_not_fill_the_list() {
-        let mut watched = Watched::up_to(4 * WATCHED_FILES_OF_A_USER);
+        const ALL: usize = LOCKS_OF_A_USER * NAMES_OF_A_LOCK;
+        let mut watched = Watched::up_to(4 * ALL);
         // A process for each user.
         let of = |user: u32| who(i64::from(user % 100_000) + 1);
-        let add = |watched: &mut Watched, file: usize, user: u32| {
-            watched.add(&name(&format!("LCK..{file}")), &of(user), Some(user));
+        let add = |watched: &mut Watched, lock: usize, user: u32| {
+            let names = (0..NAMES_OF_A_LOCK).map(|at| name(&format!("LCK..{lock}.{at}")));
+            watched.add(&names.collect::<Vec<_>>(), &of(user), Some(user));
         };
-        (0..2 * WATCHED_FILES_OF_A_USER).for_each(|file| add(&mut watched, file, 1000));
-        assert_eq!(watched.count_of(&of(1000)), WATCHED_FILES_OF_A_USER);
+        (0..2 * LOCKS_OF_A_USER).for_each(|lock| add(&mut watched, lock, 1000));
+        assert_eq!(watched.count_of(&of(1000)), ALL);
         add(&mut watched, 0, 1001);
         // The numbers of a user are one user.
         crate::subordinate::add("1002:3000000000:65536");
-        (0..2 * WATCHED_FILES_OF_A_USER).for_each(|file| {
-            add(&mut watched, file, 3_000_000_000 + u32::try_from(file % 2).unwrap());
+        (0..2 * LOCKS_OF_A_USER).for_each(|lock| {
+            add(&mut watched, lock, 3_000_000_000 + u32::try_from(lock % 2).unwrap());
         });
         let theirs = [3_000_000_000, 3_000_000_001].map(|user| take(&mut watched, &of(user)).len());
-        assert_eq!(theirs.iter().sum::<usize>(), WATCHED_FILES_OF_A_USER);
-        (0..4 * WATCHED_FILES_OF_A_USER).for_each(|file| add(&mut watched, file, 0));
+        assert_eq!(theirs.iter().sum::<usize>(), ALL);
+        (0..4 * LOCKS_OF_A_USER).for_each(|lock| add(&mut watched, lock, 0));
         let files = [1000, 1001, 0].map(|user| take(&mut watched, &of(user)).len());
-        assert_eq!(files, [WATCHED_FILES_OF_A_USER, 1, 3 * WATCHED_FILES_OF_A_USER - 1]);
+        assert_eq!(files, [ALL, NAMES_OF_A_LOCK, 3 * ALL - NAMES_OF_A_LOCK]);
         assert!(watched.is_empty() && watched.take_fresh().is_empty());
     }
 }

@@ -126,7 +126,8 @@ fn watch(state: &mut State, file: LockFile<'_>, who: &ProcessIdentity) -> Option
     let lock = state.read(file).ok()??;
     // The user of a lock by our own record, or else the owner of the file, whichever process it names.
     let noted = lock.record.as_ref().and_then(|it| it.uid);
-    state.watched.add(file.name, who, noted.or(Some(lock.opened.owner())));
+    let name = std::slice::from_ref(file.name);
+    state.watched.add(name, who, noted.or(Some(lock.opened.owner())));
     Some(lock)
 }
 

@@ -170,9 +170,7 @@ impl State {
     pub(super) fn keep(&mut self, file: Taken, holder: &Claimant, most: usize) {
         let Taken { names, published, .. } = file;
         if holder.was_there() {
-            for name in &names {
-                self.watched.add(name, &holder.who, holder.uid);
-            }
+            self.watched.add(&names, &holder.who, holder.uid);
         }
         self.guards.keep(&names, &holder.who, published, most);
     }

@@ -417,10 +417,12 @@ fn give_back(state: &mut State, own: &Place, claimant: &Claimant, taken: &[Taken
             Ok(Entry::Occupied(_)) | Err(_) => break,
         }
     }
-    for name in taken.iter().flat_map(|file| &file.names) {
-        state.watched.add(name, &claimant.who, claimant.uid);
-        let text = format!("left {} behind: the gate cannot be entered", own.file(name));
-        state.say(Weight::Warning, text);
+    for Taken { names, .. } in taken {
+        state.watched.add(names, &claimant.who, claimant.uid);
+        for name in names {
+            let text = format!("left {} behind: the gate cannot be entered", own.file(name));
+            state.say(Weight::Warning, text);
+        }
     }
 }
 
