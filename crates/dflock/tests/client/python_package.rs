@@ -69,8 +69,9 @@ fn the_tests_of_the_package_pass(#[case] module: &str) {
                 let is_run = end.err.contains("\nRan ") && !end.err.contains("\nRan 0 tests");
                 assert!(
                     end.code == 0 && is_run,
-                    "{}:\n{}{}",
+                    "{} ended with {}:\n{}{}",
                     interpreter.display(),
+                    end.code,
                     end.out,
                     end.err
                 );
