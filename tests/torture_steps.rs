@@ -141,6 +141,8 @@ enum Deed {
     Unlock,
     /// The same, also as FORCE does it, where a process that will not let go holds the file by `flock(2)`.
     UnlockHeld,
+    /// The giver's, when it has ended and nobody has waited for it.
+    UnlockEnded,
     /// From the giver to the receiver.
     Pass,
     /// The same where an earlier PASS from the third process to the giver was killed.
@@ -153,7 +155,7 @@ enum Deed {
     Removal,
 }
 
-const DEEDS: [Deed; 9] = [
+const DEEDS: [Deed; 10] = [
     Deed::Lock,
     Deed::Break,
     Deed::Unlock,
@@ -163,6 +165,7 @@ const DEEDS: [Deed; 9] = [
     Deed::Clean,
     Deed::Daemon,
     Deed::Removal,
+    Deed::UnlockEnded,
 ];
 
 /// What happens while it stands still, or when it has been killed.
@@ -537,9 +540,12 @@ impl Machine {
                 earlier.end(Then::Kill);
                 [with(Some(Who::Third)), with(Some(Who::Giver))].concat()
             }
-            Deed::Clean | Deed::Daemon => {
+            Deed::Clean | Deed::Daemon | Deed::UnlockEnded => {
                 self.has_locked(giver);
-                self.end(Who::Giver);
+                kill(giver);
+                if deed != Deed::UnlockEnded {
+                    self.end(Who::Giver);
+                }
                 vec![Model { holder: Some(Who::Giver), ended: vec![Who::Giver] }]
             }
         }
@@ -591,6 +597,10 @@ impl Machine {
             Comer::RemoveLast => drop(fs::remove_file(self.file("scale"))),
             Comer::Overwrite => self.overwrite(third),
             Comer::TakeStale => {
+                if !lives(pid(giver)) {
+                    // Now such a program sees that it has ended.
+                    self.end(Who::Giver);
+                }
                 let is_stale = self.owners_of(PORT).is_some_and(|holder| !lives(pid(holder)));
                 if is_stale {
                     self.overwrite(third);
@@ -668,10 +678,7 @@ fn do_deed(root: &Path, deed: &str, pids: &[u32]) -> Outcome {
         }
         "removal" => {
             table.keep_open(16);
-            let giver = nix::unistd::Pid::from_raw(pids[0].try_into().unwrap());
-            let _ = nix::sys::signal::kill(giver, nix::sys::signal::Signal::SIGKILL);
-            // Another process may have done it.
-            let _ = until(LIMIT, || (!lives(pid(pids[0]))).then_some(()));
+            kill(pids[0]);
             remove_locks_of_ended(&mut table);
             Outcome::Done
         }
@@ -680,6 +687,13 @@ fn do_deed(root: &Path, deed: &str, pids: &[u32]) -> Outcome {
             Outcome::Done
         }
     }
+}
+
+/// Ends a process, if nobody else has done that, and leaves it to its parent to wait for it.
+fn kill(number: u32) {
+    let process = nix::unistd::Pid::from_raw(number.try_into().unwrap());
+    let _ = nix::sys::signal::kill(process, nix::sys::signal::Signal::SIGKILL);
+    let _ = until(LIMIT, || (!lives(pid(number))).then_some(()));
 }
 
 fn outcome(said: &str) -> Option<Outcome> {
@@ -782,7 +796,7 @@ fn words_of(deed: Deed, machine: &Machine) -> (&'static str, Vec<u32>) {
     let [giver, receiver, _] = machine.pids;
     match deed {
         Deed::Lock | Deed::Break => ("lock", vec![giver]),
-        Deed::Unlock | Deed::UnlockHeld => ("unlock", vec![giver]),
+        Deed::Unlock | Deed::UnlockHeld | Deed::UnlockEnded => ("unlock", vec![giver]),
         Deed::Pass | Deed::PassAgain => ("pass", vec![giver, receiver]),
         Deed::Clean => ("clean", vec![]),
         Deed::Daemon => ("daemon", vec![]),
@@ -793,7 +807,7 @@ fn words_of(deed: Deed, machine: &Machine) -> (&'static str, Vec<u32>) {
 fn what(deed: Deed, outcome: Option<Outcome>) -> Did {
     match deed {
         Deed::Lock | Deed::Break => Did::Lock(Who::Giver, outcome),
-        Deed::Unlock | Deed::UnlockHeld => Did::Unlock(Who::Giver, outcome),
+        Deed::Unlock | Deed::UnlockHeld | Deed::UnlockEnded => Did::Unlock(Who::Giver, outcome),
         Deed::Pass | Deed::PassAgain => Did::Pass(Who::Giver, Who::Receiver, outcome),
         Deed::Clean | Deed::Daemon | Deed::Removal => Did::Clear,
     }
@@ -826,7 +840,7 @@ fn run(case: Case, directory: &Path) -> Result<bool, String> {
     }
     if comer.fills() {
         machine.make_room();
-        let is_unlock = matches!(deed, Deed::Unlock | Deed::UnlockHeld);
+        let is_unlock = matches!(deed, Deed::Unlock | Deed::UnlockHeld | Deed::UnlockEnded);
         if is_unlock && then == Then::GoesOn && said != Some(Outcome::Done) {
             return Err(format!("{said:?}: an UNLOCK needs no room"));
         }

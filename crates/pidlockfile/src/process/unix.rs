@@ -147,10 +147,8 @@ fn number(pid: Pid) -> Result<Number, Errno> {
     Number::from_raw(pid.as_raw()).ok_or(Errno::SRCH)
 }
 
-/// Whether no process has this number here. One that has ended has it until its parent waits for it. Most programs take
-/// over the lock of such a number, and of no other: they ask by kill(2).
-#[must_use]
-pub fn is_nobodys(pid: Pid) -> bool {
+/// Whether no process has this number here. One that has ended has it until its parent waits for it.
+fn is_nobodys(pid: Pid) -> bool {
     number(pid).and_then(test_kill_process) == Err(Errno::SRCH)
 }
 

@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::fmt::{self, Display};
 use std::time::Instant;
 
-use pidlockfile::process::{self, Fate, ProcessIdentity, Start, is_nobodys, lives};
+use pidlockfile::process::{self, Fate, ProcessIdentity, Start, lives};
 use pidlockfile::{Attempt, Entry, Found, Name, Obstacle, Occupant, OpenFile, Pid, Status};
 
 use super::state::{ATTEMPTS, State, TEMPORARY};
@@ -57,21 +57,20 @@ pub(super) enum Removal {
     /// The process has ended. A program that keeps no rules may write its own number into the file until the name is
     /// gone, so the file is looked at once more.
     OfStale,
-    /// The process, or one that has ended and still has its number, releases its lock. No other program takes that for
-    /// stale.
+    /// The process lives, and releases its lock.
     OfOwn,
     /// The same, also if another process holds it by `flock(2)`.
     ByForce,
 }
 
 impl Removal {
-    /// How the process that has a lock releases it. Without an owner, or if its number is nobody's, the lock goes as a stale
-    /// one.
-    pub(super) fn by(owner: Option<Pid>, is_forced: bool) -> Self {
-        match owner.is_none_or(is_nobodys) {
-            true => Self::OfStale,
-            false if is_forced => Self::ByForce,
-            false => Self::OfOwn,
+    /// How a lock is released, by whether the process that has it lives. If that has ended, the lock goes as a stale one, also
+    /// if nobody has waited for the process yet: at any moment somebody may, and then its number is nobody's.
+    pub(super) fn by(is_living: bool, is_forced: bool) -> Self {
+        match is_living {
+            true if is_forced => Self::ByForce,
+            true => Self::OfOwn,
+            false => Self::OfStale,
         }
     }
 }

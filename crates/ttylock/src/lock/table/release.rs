@@ -1,6 +1,5 @@
 //! Releases every lock file of a device that belongs to the caller or is stale.
 
-use pidlockfile::process::lives;
 use pidlockfile::{Attempt, Identity, Name, Pid, Status};
 
 use super::daemon::device_of_file;
@@ -231,7 +230,7 @@ fn release_file(
         let is_own = is_own(state, &lock, pid);
         // A living owner's lock is released in the end whichever process holds the file by flock: no process may break
         // it. A dead owner's lock may be broken at this moment, and then it belongs to the process that breaks it.
-        let is_living = || is_own && lives(pid);
+        let is_living = |state: &State| is_own && state.lives(pid);
         let held = match is_own {
             true => hold_own(state, file, lock, pid).map(Some),
             false => hold_stale(state, file, lock),
@@ -240,7 +239,7 @@ fn release_file(
             Ok(Some(lock)) => lock,
             Ok(None) => return None,
             Err(busy) => {
-                let is_own = is_living() && !matches!(busy, Busy::Held(_));
+                let is_own = is_living(state) && !matches!(busy, Busy::Held(_));
                 return Some(Released::stays(is_own, not_released(state, file, busy)));
             }
         };
@@ -249,7 +248,7 @@ fn release_file(
             Some(record) => record.names.iter().rev().cloned().collect(),
             None => vec![file.name.clone()],
         };
-        let removal = Removal::by(is_own.then_some(pid), is_contended && is_living());
+        let removal = Removal::by(is_living(state), is_contended);
         match state.remove_names(file, &names, lock, removal) {
             Ok(Attempt::Done(gone)) => {
                 state.guards.forget(seen.identity, &gone);
@@ -262,13 +261,13 @@ fn release_file(
             Ok(Attempt::Contended)
                 if recovery::recover_names(state, file.place, &names) == Ok(true) => {}
             Ok(Attempt::Contended)
-                if !is_contended && state.backoff.is_exhausted() && is_living() =>
+                if !is_contended && state.backoff.is_exhausted() && is_living(state) =>
             {
                 is_contended = true;
             }
             Ok(Attempt::Contended) => {
                 let busy = state.contended(file.place, Some(seen));
-                return Some(Released::stays(is_living(), not_released(state, file, busy)));
+                return Some(Released::stays(is_living(state), not_released(state, file, busy)));
             }
             Err(error) => {
                 state.say(Weight::Warning, format!("left {file}: {error}"));
@@ -305,12 +304,13 @@ fn hold_own(state: &mut State, file: LockFile<'_>, mut lock: Lock, pid: Pid) -> 
     let is_known = state.is_holder_known(&lock);
     // A recorded lock of a living process is released whichever process holds the file by flock, so the list of these
     // need not be read.
-    let reads_list = state.backoff.is_exhausted() && !(is_known && lives(pid));
+    let reads_list = state.backoff.is_exhausted() && !(is_known && state.lives(pid));
     match state.hold(file, &mut lock.opened, reads_list) {
         Ok(()) => {}
         // Without a record, it may be the lock of another pid namespace that is being made: its maker holds it until then.
-        Err(_) if is_known && lives(pid) => {}
-        Err(Busy::Changing(maker)) if lives(pid) && maker.is_none_or(FlockHolder::is_here) => {}
+        Err(_) if is_known && state.lives(pid) => {}
+        Err(Busy::Changing(maker))
+            if state.lives(pid) && maker.is_none_or(FlockHolder::is_here) => {}
         Err(busy) => return Err(busy),
     }
     Ok(lock)

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use pidlockfile::process::{Machine, Observed};
-use pidlockfile::{Name, NewFile, Passage, Published, Status};
+use pidlockfile::process::{Machine, Observed, lives};
+use pidlockfile::{Name, NewFile, Passage, Pid, Published, Status};
 
 use crate::device::other_names::LinkDirectories;
 use crate::layout::Layout;
@@ -12,7 +12,7 @@ use crate::lock::backoff::Backoff;
 use crate::lock::directories::{Directories, LockFile, Place};
 use crate::lock::flock::Flocks;
 use crate::lock::flock_guards::FlockGuards;
-use crate::lock::holder_records::{Claimant, HolderRecord, HolderRecords};
+use crate::lock::holder_records::{Applicant, Claimant, HolderRecord, HolderRecords};
 use crate::lock::watched::Watched;
 use crate::lock::{Event, Stop, Weight};
 
@@ -156,6 +156,11 @@ impl State {
         if let Some(which) = which() {
             self.say(Weight::Warning, format!("flock holders cannot be seen {which}"));
         }
+    }
+
+    /// Whether there is a process of this number that has not ended. The one that has asked last is not looked for again.
+    pub(super) fn lives(&self, pid: Pid) -> bool {
+        Applicant::known(self.observed.as_ref(), pid).is_some() || lives(pid)
     }
 
     /// The record of the lock file of a name.

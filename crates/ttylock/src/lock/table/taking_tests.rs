@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::fs::{File, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -12,8 +13,9 @@ use pidlockfile::process::Machine;
 use pidlockfile::{Name, Pid};
 use rstest::rstest;
 use rustix::fs::{AtFlags, CWD, Timestamps};
+use rustix::process::{WaitId, WaitIdOptions, waitid};
 
-use super::lock_file::Busy;
+use super::lock_file::{Busy, Removal};
 use super::{Answer, Layout, Stop, Table};
 use crate::device::DeviceName;
 use crate::device::node::Node;
@@ -24,7 +26,7 @@ use crate::lock::holders::out_of_sight;
 use crate::lock::kernel_list::{Completeness, Listing, Shortage};
 use crate::lock::meanwhile::{self, Before};
 use crate::lock::{Cause, Event, Outcome, Pass, Request};
-use crate::test_processes::{Sleeper, no_process};
+use crate::test_processes::{Sleeper, no_process, pid_of};
 
 /// A machine whose lock and state directories two pid namespaces share.
 pub(super) struct Shared(pub(super) tempfile::TempDir);
@@ -135,6 +137,27 @@ fn a_process_that_has_ended_is_not_the_one_that_asks_next() {
     }
     drop(sleeper);
     assert!(!table.observe(pid).claimant().was_there());
+}
+
+/// Until its parent waits for it, it has its number. Then programs take its lock file over in place, so that is looked at once
+/// more before it goes.
+#[rstest]
+fn a_process_that_waits_for_its_parent_releases_a_stale_lock(
+    #[values(false, true)] is_known: bool,
+) {
+    let mut table = Shared::new().service();
+    let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
+    let pid = pid_of(&child);
+    if is_known {
+        table.observe(pid);
+    }
+    assert_eq!(Removal::by(table.state.lives(pid), false), Removal::OfOwn);
+    child.kill().unwrap();
+    let number = rustix::process::Pid::from_child(&child);
+    waitid(WaitId::Pid(number), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).unwrap();
+    assert_eq!(Removal::by(table.state.lives(pid), false), Removal::OfStale);
+    child.wait().unwrap();
+    assert_eq!(Removal::by(table.state.lives(pid), false), Removal::OfStale);
 }
 
 /// The number in a lock of another pid namespace means no process here. The record identifies its holder, and exists
