@@ -230,7 +230,8 @@ mod tests {
     fn scratch(files: &[&str]) -> (tempfile::TempDir, Directory) {
         let scratch = tempfile::tempdir().unwrap();
         for file in files {
-            std::fs::write(scratch.path().join(file), "").unwrap();
+            // Not by open(2): another test may fork meanwhile, and the child's end would be the close of a written file.
+            std::os::unix::fs::symlink("nothing", scratch.path().join(file)).unwrap();
         }
         let directory = Directory::open(scratch.path()).unwrap();
         (scratch, directory)
