@@ -93,7 +93,7 @@ class Signals(Case):
             with self.subTest(story.__name__):
                 self.interrupt_everywhere(story, "k", "j")
 
-    # Its memory is damaged where a trace function raises: Debian's 3.11.2 then died at some later line, in 5 of 25 runs.
+    # Python 3.11 damages its memory where a trace function raises: Debian's 3.11.2 died at a later line in 5 of 25 runs.
     @unittest.skipIf(sys.version_info[:2] == (3, 11), "Python 3.11 dies of a trace function that raises in an event loop")
     def test_an_event_loop_that_is_interrupted_before_any_line_holds_nothing(self) -> None:
         client = aio.Client(servers=self.server.address)
