@@ -185,9 +185,10 @@ impl Client {
         .await
     }
 
-    /// Makes a new lease of this many seconds.
-    pub(crate) async fn grant(&self, seconds: i64) -> Result<i64, Failure> {
-        let message = LeaseGrantRequest { ttl: seconds, id: 0 };
+    /// Makes a new lease, of the length [`PRESENCE`].
+    pub(crate) async fn grant(&self) -> Result<i64, Failure> {
+        let ttl = i64::try_from(PRESENCE.as_secs()).unwrap_or(i64::MAX);
+        let message = LeaseGrantRequest { ttl, id: 0 };
         let answer = self
             .call(async |member: Member| {
                 LeaseClient::new(member.channel.clone()).lease_grant(member.request(message)).await
@@ -404,8 +405,8 @@ fn needs_login(status: &Status) -> bool {
     says("invalid auth token") || says("revision of auth store is old")
 }
 
-/// How long a server may be silent before another one may take the lead.
-const SECONDS: i64 = 3;
+/// How long a server may be silent before another one may take the lead: the length of its lease of etcd.
+pub const PRESENCE: Duration = Duration::from_secs(3);
 /// The time between two keep-alives.
 const BEAT: Duration = Duration::from_millis(800);
 /// The pause after a call that failed.
@@ -460,7 +461,7 @@ async fn search(client: Arc<Client>, present: Weak<watch::Sender<Option<i64>>>) 
 
 /// The lease after this beat.
 async fn renew(client: &Client, lease: Option<i64>) -> Result<Option<i64>, Failure> {
-    let Some(lease) = lease else { return client.grant(SECONDS).await.map(Some) };
+    let Some(lease) = lease else { return client.grant().await.map(Some) };
     match client.keep_alive(lease).await {
         Ok(seconds) if seconds > 0 => Ok(Some(lease)),
         Ok(_) | Err(Failure::Refused) => {

@@ -17,7 +17,7 @@ mod rpc;
 use std::path::PathBuf;
 
 #[cfg(feature = "journal")]
-pub use client::{EtcdOption, InvalidOption, Settings};
+pub use client::{EtcdOption, InvalidOption, PRESENCE, Settings};
 #[cfg(feature = "journal")]
 pub use journal::{Contact, EtcdJournal, Observer, Seen};
 

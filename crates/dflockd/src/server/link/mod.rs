@@ -31,7 +31,7 @@ use h2::SendStream;
 use h2::client::{ResponseFuture, SendRequest};
 use hyper::body::Bytes;
 use hyper::http::Request;
-use leases_etcd::{EtcdNumbers, Observer, random};
+use leases_etcd::{EtcdNumbers, Observer, PRESENCE, random};
 use std::pin::pin;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -65,8 +65,9 @@ const STREAMS: u32 = 1_000_000;
 const HANDSHAKE: Duration = Duration::from_secs(2);
 /// The time between two signs of life.
 const BEAT: Duration = Duration::from_millis(500);
-/// How many beats a leader may be silent. By then another one may lead.
+/// How many beats a leader may be silent: by then its presence in etcd may have expired, and another one may lead.
 const SILENCE_OF_LEADER: u32 = 6;
+const _: () = assert!(BEAT.as_millis() * SILENCE_OF_LEADER as u128 == PRESENCE.as_millis());
 /// How many beats a standby may be silent. Its clients lose nothing until then. Afterwards they lose their places in
 /// the queues.
 const SILENCE_OF_STANDBY: u32 = 13;
@@ -127,9 +128,9 @@ async fn watch_for_silence(ping: Option<h2::PingPong>, most: u32, mut heard: imp
     }
 }
 
-/// How long a new connection is kept waiting while the leader changes. This is longer than the presence in etcd of a
-/// leader that has died.
-const PATIENCE: Duration = Duration::from_secs(4);
+/// How long a new connection is kept waiting while the leader changes: until the presence in etcd of a leader that has
+/// died expires, and somewhat longer.
+const PATIENCE: Duration = PRESENCE.saturating_add(Duration::from_secs(1));
 
 /// The most connections that are accepted beyond the limits of clients because they may become links.
 const GREETINGS: usize = 8;
