@@ -193,9 +193,8 @@ async fn record<J: Journal>(shared: Arc<Shared>, mut journal: J) {
         #[cfg(feature = "etcd")]
         shared.cluster.set_leading(false);
         if served.is_err() {
-            tracing::error!(
-                "holds cannot be recorded: all clients are sent away, and no hold is released"
-            );
+            // The journal has logged why.
+            tracing::warn!("all clients are sent away, and no hold is released");
             continue;
         }
         if J::IS_SHARED {

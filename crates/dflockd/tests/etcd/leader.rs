@@ -95,6 +95,7 @@ fn holds_stay_when_the_leader(#[case] signal: Signal) {
             assert!(reply == "error_draining" || reply == truth, "{request}: {reply}");
         }
         assert_eq!(holder.line(), "error_draining");
+        first.logged("another server has taken the lead");
         first.logged("another server leads");
     }
 }
@@ -187,6 +188,7 @@ fn a_hand_over_whose_answer_was_lost_is_given_back() {
     let kept = it.holder.take("kept", "0 600");
     it.record(Answers::Lost);
     assert_eq!(it.waiter.line(), "error_draining");
+    it.first.logged("etcd has not answered in time");
     it.relay.set(Answers::Passed);
     let mut next = talk_to_leader(&it.first);
     assert!(next.ask("l", "k", "30").starts_with("ok "));

@@ -145,6 +145,33 @@ enum NotYet {
     Unusable(Unusable),
 }
 
+/// Why a term has ended, other than in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum TermEnd {
+    /// Another server has taken the lead.
+    Succeeded,
+    /// etcd has not answered within [`BUDGET`], or has refused a call.
+    Unanswered,
+}
+
+impl TermEnd {
+    fn log(self) {
+        match self {
+            Self::Succeeded => tracing::warn!("another server has taken the lead"),
+            Self::Unanswered => tracing::error!(
+                seconds = BUDGET.as_secs(),
+                "etcd has not answered in time: the last holds may not be recorded"
+            ),
+        }
+    }
+}
+
+impl From<Failed> for TermEnd {
+    fn from(Failed: Failed) -> Self {
+        Self::Unanswered
+    }
+}
+
 impl From<Failed> for NotYet {
     fn from(Failed: Failed) -> Self {
         Self::Unclear
@@ -260,22 +287,50 @@ impl EtcdJournal {
     }
 
     /// Takes the term, if this server leads. A call that succeeds puts it back, so any failure ends it.
-    async fn begin_call(&mut self) -> Result<Lead, Failed> {
+    async fn begin_call(&mut self) -> Result<Lead, TermEnd> {
         let lead = self.lead.take().ok_or(Failed)?;
         if self.has_lease(lead.lease) { Ok(lead) } else { self.lead_again(lead).await }
     }
 
     /// The lease of the leader's key has ended, but the term goes on if nobody has taken the lead meanwhile.
-    async fn lead_again(&self, mut lead: Lead) -> Result<Lead, Failed> {
+    async fn lead_again(&self, mut lead: Lead) -> Result<Lead, TermEnd> {
         let presence = self.presence.as_ref().ok_or(Failed)?;
         let lease = timeout(BUDGET, presence.some_lease()).await.ok().flatten();
         lead.lease = lease.ok_or(Failed)?;
         lead.term.commit += 1;
         let (term, contact) = ((lead.revision, &lead.term), (0, &self.contact));
         let won = self.send(txn::win(&self.names, term, contact, lead.lease)).await?;
-        lead.revision = txn::read_committed(&won, &lead.term).ok_or(Failed)?;
+        lead.revision = txn::read_committed(&won, &lead.term).ok_or(TermEnd::Succeeded)?;
         tracing::info!("this server leads again");
         Ok(lead)
+    }
+
+    async fn try_commit(&mut self, records: &[Record]) -> Result<(), TermEnd> {
+        let mut lead = self.begin_call().await?;
+        lead.note(records, self.heard.usual, Instant::now());
+        lead.term.commit += 1;
+        let answer =
+            self.send(txn::commit(&self.names, lead.revision, &lead.term, records)).await?;
+        lead.revision = txn::read_committed(&answer, &lead.term).ok_or(TermEnd::Succeeded)?;
+        (self.heard.revision, self.heard.longest) = (lead.revision, lead.term.longest);
+        self.lead = Some(lead);
+        Ok(())
+    }
+
+    async fn try_confirm(&mut self) -> Result<(), TermEnd> {
+        let mut lead = self.begin_call().await?;
+        let noted = lead.term;
+        lead.note(&[], self.heard.usual, Instant::now());
+        if lead.term != noted {
+            self.lead = Some(lead);
+            return self.try_commit(&[]).await;
+        }
+        let answer = self.send(txn::confirm(&self.names, lead.revision)).await?;
+        if !answer.succeeded {
+            return Err(TermEnd::Succeeded);
+        }
+        self.lead = Some(lead);
+        Ok(())
     }
 
     /// Gives up the lead, if this server has it.
@@ -335,31 +390,11 @@ impl Journal for EtcdJournal {
     }
 
     async fn commit(&mut self, records: &[Record]) -> Result<(), Failed> {
-        let mut lead = self.begin_call().await?;
-        lead.note(records, self.heard.usual, Instant::now());
-        lead.term.commit += 1;
-        let answer =
-            self.send(txn::commit(&self.names, lead.revision, &lead.term, records)).await?;
-        lead.revision = txn::read_committed(&answer, &lead.term).ok_or(Failed)?;
-        (self.heard.revision, self.heard.longest) = (lead.revision, lead.term.longest);
-        self.lead = Some(lead);
-        Ok(())
+        self.try_commit(records).await.inspect_err(|end| end.log()).map_err(|_| Failed)
     }
 
     async fn confirm(&mut self) -> Result<(), Failed> {
-        let mut lead = self.begin_call().await?;
-        let noted = lead.term;
-        lead.note(&[], self.heard.usual, Instant::now());
-        if lead.term != noted {
-            self.lead = Some(lead);
-            return self.commit(&[]).await;
-        }
-        let answer = self.send(txn::confirm(&self.names, lead.revision)).await?;
-        if !answer.succeeded {
-            return Err(Failed);
-        }
-        self.lead = Some(lead);
-        Ok(())
+        self.try_confirm().await.inspect_err(|end| end.log()).map_err(|_| Failed)
     }
 
     fn room(&mut self, _wanted: usize) -> usize {
