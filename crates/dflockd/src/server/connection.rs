@@ -145,11 +145,15 @@ pub(super) fn serve(
     };
     connection.restart_reading(connection.shared.now());
     async move {
-        poll_fn(|cx| {
+        let is_early = poll_fn(|cx| {
             connection.shared.core().connections.register(connection.id, cx.waker());
-            Poll::Ready(())
-        })
-        .await;
+            Poll::Ready(connection.transport.has_news(cx))
+        });
+        if is_early.await {
+            // Its first bytes were reported before its first turn, together with those of connections that wait already.
+            // These have come to the end of the queue of tasks, behind this one, though their bytes may be older.
+            others_first().await;
+        }
         let Err(end) = connection.converse().await;
         #[cfg(feature = "etcd")]
         if let End::Link(shown) = end {

@@ -221,6 +221,17 @@ impl Transport {
         }
     }
 
+    /// Whether the kernel has reported that there is something to receive.
+    pub(super) fn has_news(&self, cx: &mut Context<'_>) -> bool {
+        match self {
+            Self::Plain(socket) => socket.stream.poll_read_ready(cx).is_ready(),
+            // Their first bytes have been received before.
+            Self::Tls(_) => false,
+            #[cfg(feature = "etcd")]
+            Self::Link(_) => false,
+        }
+    }
+
     /// Makes the next receive ask the kernel itself, whatever is known of readiness.
     pub(super) fn ask_kernel(&mut self) {
         if let Some(socket) = self.socket() {
