@@ -767,10 +767,11 @@ fn in_memory() -> Daemon {
 }
 
 /// The renewals of one connection take longer than the pause between them: what others of the client order meanwhile is
-/// done in time, and no lease is lost.
+/// done in time, and no lease is lost. With an order between every two, all renewals take two thirds of a lease; the rest
+/// is for a busy machine.
 #[rstest]
-#[case::over_one_connection(15, 180, 1)]
-#[case::over_several_connections(48, 100, 3)]
+#[case::over_one_connection(15, 205, 1)]
+#[case::over_several_connections(48, 150, 3)]
 fn orders_are_done_beside_renewals_that_take_all_the_time(
     #[case] leases: usize,
     #[case] delay_ms: u64,
@@ -780,7 +781,7 @@ fn orders_are_done_beside_renewals_that_take_all_the_time(
     let proxy = Proxy::to(daemon.address);
     turn(async {
         let client = Client::new(settings(proxy.address())).unwrap();
-        let lock = |key: String| client.lock(key).unwrap().ttl(seconds(12)).unwrap();
+        let lock = |key: String| client.lock(key).unwrap().ttl(seconds(18)).unwrap();
         let mut held = Vec::new();
         for number in 0..leases {
             held.push(lock(format!("k{number}")).try_acquire().await.unwrap().unwrap());
@@ -799,7 +800,7 @@ fn orders_are_done_beside_renewals_that_take_all_the_time(
             }
         };
         // Longer than the leases.
-        tokio::time::timeout(seconds(14), orders).await.unwrap_err();
+        tokio::time::timeout(seconds(20), orders).await.unwrap_err();
         assert!(held.iter().all(|lease| lease.loss().is_none()));
         proxy.delay(Duration::ZERO);
         for lease in held {

@@ -170,12 +170,14 @@ fn with_a_certificate_it_is_https() {
     assert_eq!((plain.status, plain.text()), (400, "{\"error\":\"this_port_speaks_https\"}"));
 }
 
-/// A browser that does not trust the certificate, for example. A flood of them does not fill the log.
+/// A browser that does not trust the certificate, for example. A flood of them does not fill the log, which gets one entry
+/// in ten seconds.
 #[test]
 #[ignore = "needs programs: tests/run"]
 fn failed_handshakes_are_logged_now_and_then() {
     let (cert, key) = (pem("cert.pem"), pem("key.pem"));
     let site = Site::start(&["--tls-cert", &cert, "--tls-key", &key]);
+    let begun = Instant::now();
     for _ in 0..3 {
         let url = format!("https://localhost:{}/health", site.http.port());
         let status = Command::new("curl").args(["-s", &url]).status().unwrap();
@@ -184,5 +186,6 @@ fn failed_handshakes_are_logged_now_and_then() {
     site.daemon.logged("TLS handshake on the HTTP port failed");
     let log = site.daemon.log();
     let said = log.iter().filter(|line| line.contains("TLS handshake on the HTTP port failed"));
-    assert_eq!(said.count(), 1, "{log:?}");
+    let most = 1 + begun.elapsed().as_secs() / 10;
+    assert!((1..=most).contains(&(said.count() as u64)), "{log:?}");
 }

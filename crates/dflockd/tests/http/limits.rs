@@ -2,17 +2,26 @@
 
 use crate::site::{Site, ask_on, to_end};
 use serde_json::json;
-use testbed::dflockd::until;
+use std::time::Instant;
+use testbed::dflockd::{PATIENCE, until};
 
+/// One more may come for each second that goes by, also on a busy machine.
 #[test]
 fn requests_of_an_address_are_limited() {
     let site = Site::start(&["--http-rate-limit-per-ip", "1", "--http-rate-limit-burst", "5"]);
+    let begun = Instant::now();
     let statuses: Vec<u16> = (0..8).map(|_| site.get("/v1/holders").status).collect();
-    assert_eq!(statuses.iter().filter(|status| **status == 200).count(), 5, "{statuses:?}");
-    let refused = site.get("/v1/holders");
-    assert_eq!((refused.status, refused.json()), (429, json!({"error": "rate_limited"})));
-    assert_eq!(site.post("/v1/sessions", "", "").status, 429);
-    assert_eq!(site.get("/nowhere").status, 429);
+    let allowed = statuses.iter().filter(|status| **status == 200).count();
+    let most = 5 + usize::try_from(begun.elapsed().as_secs()).unwrap();
+    assert!((5..=most).contains(&allowed), "{statuses:?}");
+    let refused = || {
+        let answer = site.get("/v1/holders");
+        (answer.status == 429).then_some(answer)
+    };
+    let refused = testbed::until(PATIENCE, refused).expect("one too many");
+    assert_eq!(refused.json(), json!({"error": "rate_limited"}));
+    until("a session is refused", || site.post("/v1/sessions", "", "").status == 429);
+    until("what is nowhere is refused", || site.get("/nowhere").status == 429);
     // Probes of a load balancer are always answered, and locks of the other port are not concerned.
     assert_eq!((site.get("/health").status, site.get("/ready").status), (200, 200));
     assert_eq!(site.daemon.talk().ask("ping", "_", "_"), "ok");
