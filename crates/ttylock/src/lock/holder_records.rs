@@ -100,9 +100,13 @@ impl WrittenFile {
 
     fn from_text(text: &str, separator: char) -> Option<Self> {
         let mut numbers = text.split(separator);
-        let (device, inode) = (numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?);
-        let written = numbers.next()?.parse().ok()?;
-        numbers.next().is_none().then_some(Self { identity: Identity { device, inode }, written })
+        let file = Self::in_numbers(&mut numbers)?;
+        numbers.next().is_none().then_some(file)
+    }
+
+    fn in_numbers<'t>(numbers: &mut impl Iterator<Item = &'t str>) -> Option<Self> {
+        let identity = identity_in(numbers)?;
+        Some(Self { identity, written: numbers.next()?.parse().ok()? })
     }
 }
 
@@ -113,6 +117,10 @@ impl fmt::Display for WrittenFile {
     }
 }
 
+fn identity_in<'t>(numbers: &mut impl Iterator<Item = &'t str>) -> Option<Identity> {
+    Some(Identity { device: numbers.next()?.parse().ok()?, inode: numbers.next()?.parse().ok()? })
+}
+
 /// How the holder of a record came to its lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
@@ -120,14 +128,6 @@ pub(crate) enum Origin {
     Taken,
     /// By a PASS in several steps, which may not be finished.
     Passed,
-}
-
-/// The names that records had before they were named after the file: that of the lock file; if a record of another lock
-/// directory had that, with the device and inode in front. Locks may be held since before an update.
-fn earlier_entries(name: &Name, file: Identity) -> impl Iterator<Item = Name> {
-    let beside = move || format!("{}.{}.{}", file.device, file.inode, name.as_str());
-    let beside = std::iter::once_with(move || Name::new(beside())).flatten();
-    std::iter::once_with(|| name.clone()).chain(beside)
 }
 
 impl HolderRecord {
@@ -181,12 +181,9 @@ impl HolderRecord {
         };
         let boot = Some(field("boot=")?.to_owned());
         let namespace = Some(field("pidns=")?.parse().ok()?);
-        let mut file = field("file=")?.split(':');
-        let (device, inode) = (file.next()?.parse().ok()?, file.next()?.parse().ok()?);
-        let written = file.next()?.parse().ok()?;
-        let (of_locks, locks) = (file.next()?.parse().ok()?, file.next()?.parse().ok()?);
-        let file = WrittenFile { identity: Identity { device, inode }, written };
-        let directory = Identity { device: of_locks, inode: locks };
+        let mut numbers = field("file=")?.split(':');
+        let file = WrittenFile::in_numbers(&mut numbers)?;
+        let directory = identity_in(&mut numbers)?;
         let names = field("names=")?.split('/').map(Name::new).collect::<Option<_>>()?;
         let shift = ClockShift { nanoseconds: shift.unwrap_or(0) };
         let here = Arc::new(Here { boot, namespace, shift });
@@ -321,10 +318,9 @@ impl HolderRecords {
         &self,
         claimant: &Claimant,
         names: &[Name],
-        (file, at): (Identity, SystemTime),
+        file: WrittenFile,
     ) -> Option<HolderRecord> {
         let Claimant { who, uid } = claimant.clone();
-        let file = WrittenFile::written_at(file, at);
         Some(HolderRecord {
             entry: file.entry(HELD)?,
             holder: who,
@@ -376,7 +372,8 @@ impl HolderRecords {
         file: &mut Linked<'_>,
     ) -> Result<Option<HolderRecord>, Errno> {
         for _ in 0..TRIES {
-            let record = self.record_for(claimant, names, (file.identity(), file.modified()));
+            let written = WrittenFile::written_at(file.identity(), file.modified());
+            let record = self.record_for(claimant, names, written);
             let Some(mut record) = record else { return Ok(None) };
             record.draft = Some(file.private_name().clone());
             record.is_passed = origin == Origin::Passed;
@@ -417,7 +414,7 @@ impl HolderRecords {
     /// The same by one of the lock's names, if there is such a record and none of its names leads to the file: it may have
     /// further names, of another port whose link has come to this device.
     pub(crate) fn remove_if_nameless(&self, own: &Place, name: &Name, lock: WrittenFile) {
-        let record = self.record_named(own.directory.identity(), name, lock).ok().flatten();
+        let record = self.of_file(own.directory.identity(), name, lock).ok().flatten();
         let leads =
             |record: &HolderRecord| record.names.iter().any(|name| own.may_lead_to(name, lock));
         if let Some(record) = record.filter(|it| !leads(it)) {
@@ -565,34 +562,17 @@ impl HolderRecords {
         &self,
         directory: Identity,
         name: &Name,
-        (file, at): (Identity, SystemTime),
-    ) -> Result<Option<HolderRecord>, Errno> {
-        self.record_named(directory, name, WrittenFile::written_at(file, at))
-    }
-
-    fn record_named(
-        &self,
-        directory: Identity,
-        name: &Name,
         file: WrittenFile,
     ) -> Result<Option<HolderRecord>, Errno> {
-        let Some(handle) = self.directory() else { return Ok(None) };
-        let earlier = earlier_entries(name, file.identity);
-        for entry in file.entry(HELD).into_iter().chain(earlier) {
-            let text = match readlinkat(handle, entry.as_str()) {
-                Err(
-                    Errno::NOENT | Errno::INVAL | Errno::NAMETOOLONG | Errno::ACCESS | Errno::PERM,
-                ) => continue,
-                text => text?,
-            };
-            let is_it = |it: &HolderRecord| {
-                it.file == file && it.directory == directory && it.names.contains(name)
-            };
-            if let Some(record) = HolderRecord::from_text(entry, &text).filter(is_it) {
-                return Ok(Some(record));
-            }
-        }
-        Ok(None)
+        let Some((handle, entry)) = self.directory().zip(file.entry(HELD)) else { return Ok(None) };
+        let text = match readlinkat(handle, entry.as_str()) {
+            Err(Errno::NOENT | Errno::INVAL | Errno::ACCESS | Errno::PERM) => return Ok(None),
+            text => text?,
+        };
+        let is_it = |it: &HolderRecord| {
+            it.file == file && it.directory == directory && it.names.contains(name)
+        };
+        Ok(HolderRecord::from_text(entry, &text).filter(is_it))
     }
 }
 
@@ -680,7 +660,7 @@ mod tests {
         /// The record of a lock file under its first name.
         fn record(&self, file: &Linked<'_>) -> Option<HolderRecord> {
             let directory = self.own.directory.identity();
-            let written = (file.identity(), file.modified());
+            let written = WrittenFile::written_at(file.identity(), file.modified());
             self.state.of_file(directory, &self.names[0], written).unwrap()
         }
 
@@ -762,7 +742,8 @@ mod tests {
         let (at, other) = (file.modified(), ground.draft());
         let earlier = at - Duration::from_secs(1);
         let own = ground.own.directory.identity();
-        let of = |directory, name: &str, written| {
+        let of = |directory, name: &str, (identity, at)| {
+            let written = WrittenFile::written_at(identity, at);
             let found = ground.state.of_file(directory, &Name::new(name).unwrap(), written);
             found.unwrap().is_some()
         };
@@ -806,26 +787,6 @@ mod tests {
             let path = ground.path("lock").join(file.private_name().as_str());
             assert_eq!(path.metadata().unwrap().modified().unwrap(), file.modified());
         }
-    }
-
-    /// A lock that was taken before an update has a record for each name, under that name or, if another lock directory's
-    /// record had it, beside.
-    #[rstest]
-    fn records_by_name_are_read(#[values(true, false)] is_beside: bool) {
-        let ground = Ground::new();
-        let mut file = ground.draft();
-        assert_eq!(ground.remember(&claimant(Pid::this()), &mut file), Ok(true));
-        let mut record = ground.record(&file).unwrap();
-        ground.state.remove(&record);
-        record.draft = None;
-        let name = ground.names[0].as_str();
-        let Identity { device, inode } = file.identity();
-        let entry = if is_beside { format!("{device}.{inode}.{name}") } else { name.to_owned() };
-        symlink(record.to_text().unwrap(), ground.path("state").join(&entry)).unwrap();
-        record.entry = Name::new(entry).unwrap();
-        assert_eq!(ground.record(&file).as_ref(), Some(&record));
-        assert!(ground.state.remove(&record));
-        assert_eq!(ground.records(), [""; 0]);
     }
 
     /// What may lead to the file of a record, and whether the record is old.
@@ -931,7 +892,7 @@ mod tests {
             let state = HolderRecords::open(&path, ground.own.directory.identity()).unwrap();
             assert_eq!(state.is_everybodys(), is_everybodys);
             assert_eq!(state.directory().is_none(), is_everybodys);
-            let written = (file.identity(), file.modified());
+            let written = WrittenFile::written_at(file.identity(), file.modified());
             let found = state.of_file(ground.own.directory.identity(), &ground.names[0], written);
             assert_eq!(found.unwrap().is_none(), is_everybodys);
         }
@@ -945,7 +906,7 @@ mod tests {
         let remembered =
             state.remember(&claimant(Pid::this()), &ground.names, Origin::Taken, &mut file);
         assert_eq!(remembered, Ok(None));
-        let written = (file.identity(), file.modified());
+        let written = WrittenFile::written_at(file.identity(), file.modified());
         assert_eq!(state.of_file(own, &ground.names[0], written), Ok(None));
         assert!(state.directory().is_none());
     }

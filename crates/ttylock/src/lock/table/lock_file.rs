@@ -125,7 +125,7 @@ impl State {
         opened: &OpenFile,
     ) -> Result<Option<HolderRecord>, Busy> {
         let Ok(content) = Content::parse(opened.content()) else { return Ok(None) };
-        let written = (opened.identity(), opened.modified());
+        let written = WrittenFile::of(&opened.status());
         let record = self.records.of_file(file.place.directory.identity(), file.name, written);
         match record {
             Ok(record) => Ok(record.filter(|it| content.pids().any(|pid| pid == it.holder.pid))),

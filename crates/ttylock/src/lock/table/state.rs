@@ -9,7 +9,7 @@ use pidlockfile::{Name, NewFile, Passage, Pid, Published, Status};
 use crate::device::other_names::LinkDirectories;
 use crate::layout::Layout;
 use crate::lock::backoff::Backoff;
-use crate::lock::directories::{Directories, LockFile, Place};
+use crate::lock::directories::{Directories, LockFile, Place, WrittenFile};
 use crate::lock::flock::Flocks;
 use crate::lock::flock_guards::FlockGuards;
 use crate::lock::holder_records::{Applicant, Claimant, HolderRecord, HolderRecords};
@@ -167,8 +167,7 @@ impl State {
     pub(super) fn record_at(&self, file: LockFile<'_>) -> Option<HolderRecord> {
         let LockFile { place: Place { directory, .. }, name } = file;
         let seen = Status::of_name(directory, name.as_str()).ok()?;
-        let written = (seen.identity, seen.modified);
-        self.records.of_file(directory.identity(), name, written).ok()?
+        self.records.of_file(directory.identity(), name, WrittenFile::of(&seen)).ok()?
     }
 
     /// Keeps a new lock file of this holder open if fewer than `most` are, and watches for the holder's end.
