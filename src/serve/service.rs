@@ -182,10 +182,10 @@ impl Service {
             let events = vec![Event::new(Weight::Info, text)];
             return Answer { result: Err(Stop::Busy(None)), events };
         }
-        // No process breaks a lock here. This LOCK comes back after the same pauses, and by then the waiters have been
-        // tried. If the attempt for a waiter has no answer until the kernel's list is read, neither has this LOCK.
+        // When this LOCK comes back, the waiters have been tried. If the attempt for a waiter has no answer until the
+        // kernel's list is read, neither has this LOCK.
         let is_reading = self.queue.has_attempt_without_answer(real);
-        let cause = if is_reading { Cause::Reading } else { Cause::Breaking };
+        let cause = if is_reading { Cause::Reading } else { Cause::Contended };
         Answer { result: Err(Stop::NotYet(cause)), events: Vec::new() }
     }
 

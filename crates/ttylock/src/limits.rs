@@ -32,7 +32,7 @@ pub const KEPT_FILES: usize = 256;
 /// Files of names without a device that a daemon keeps open, because users can invent names. Others are not kept open.
 pub const KEPT_WITHOUT_DEVICE: usize = 128;
 
-/// Names of locks that a daemon removes when their holders end. Others stay until the next LOCK.
+/// Names of locks that a daemon lists when it starts, and removes when their holders end. Others stay until the next LOCK.
 pub const WATCHED_FILES: usize = 16_384;
 
 /// The same for the names of one user: as many as all locks of a user have at most. Root may have any number of them.

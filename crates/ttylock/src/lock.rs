@@ -55,9 +55,9 @@ pub enum Stop {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::exhaustive_enums, reason = "a service acts on each")]
 pub enum Cause {
-    /// Another process holds a lock file of the device by `flock(2)`. Most likely it is breaking or releasing the lock
-    /// at this moment. A service gives this cause also to a LOCK that comes back after the waiters.
-    Breaking,
+    /// Somebody else is at the lock. A process holds a lock file of the device by `flock(2)`, most likely because it breaks
+    /// or releases the lock at this moment; or a client of a service waits for the device, and comes first.
+    Contended,
     /// That process is in the gate.
     Gate(Occupant),
     /// The kernel's list of locks is being read; that ends.

@@ -141,7 +141,7 @@ impl Backoff {
         match cause {
             Cause::Reading => return SHORT,
             Cause::Gate(occupant) => return self.gate.pause(occupant, now),
-            Cause::Breaking => {}
+            Cause::Contended => {}
         }
         let pause = PAUSES.get(self.attempts).copied();
         self.attempts += 1;
@@ -182,13 +182,13 @@ mod tests {
         let mut pauses = Vec::new();
         while !backoff.is_exhausted() {
             assert_eq!(backoff.pause(Cause::Reading, now), SHORT);
-            pauses.push(backoff.pause(Cause::Breaking, now));
+            pauses.push(backoff.pause(Cause::Contended, now));
             now += pauses[pauses.len() - 1];
             assert!(pauses.len() < 100, "without an end");
         }
         assert_eq!(pauses, PAUSES);
         let later = now + Duration::from_secs(1);
-        assert_eq!(backoff.pause(Cause::Breaking, later), SHORT);
+        assert_eq!(backoff.pause(Cause::Contended, later), SHORT);
         for decided in [backoff, backoff.exhausted(later)] {
             assert_eq!((decided.asked(), decided.exhausted_at()), (asked, now));
         }
@@ -229,7 +229,7 @@ mod tests {
             backoff.pause(Cause::Gate(occupant), now);
         }
         assert!(!backoff.is_exhausted() && backoff.is_at_the_gate());
-        backoff.pause(Cause::Breaking, now);
+        backoff.pause(Cause::Contended, now);
         assert!(!backoff.is_at_the_gate());
     }
 

@@ -21,10 +21,8 @@ use crate::limits::LOCKS_FOR_INVENTED;
 use crate::subordinate::owner_of;
 use crate::sys::{self, SmallListing};
 
-/// When all locks are asked for, at most this many entries of a directory are read, and at most this many locks are
-/// found: any user may fill `/tmp`.
+/// When all locks are asked for, at most this many entries of a directory are read: any user may fill `/tmp`.
 const LISTED: usize = 65_536;
-const LOCKS_LISTED: usize = LOCKS_FOR_INVENTED;
 
 /// A directory with more files than this, of any kind, counts as full and is read no further: any user may fill a
 /// directory that is open to all, and ask again and again.
@@ -309,9 +307,9 @@ impl Place {
         false
     }
 
-    /// The files with names of locks, in no order, up to a bound. If there are more, each owner of files has the same
+    /// The files with names of locks, in no order, `most` of them. If there are more, each owner of files has the same
     /// share.
-    pub(super) fn lock_names(&self) -> Vec<Name> {
+    pub(super) fn lock_names(&self, most: usize) -> Vec<Name> {
         let Some(listing) = listing(&self.directory) else { return Vec::new() };
         let names = listing
             .take(LISTED)
@@ -319,9 +317,9 @@ impl Place {
             .filter(|entry| is_lock(entry.file_name()))
             .filter_map(|entry| entry.file_name().to_str().ok().and_then(Name::new));
         let mut names: Vec<Name> = names.collect();
-        if names.len() > LOCKS_LISTED {
+        if names.len() > most {
             self.by_turns_of_owners(&mut names);
-            names.truncate(LOCKS_LISTED);
+            names.truncate(most);
         }
         names
     }
@@ -421,7 +419,7 @@ mod tests {
         }
         let others: Vec<String> = (0..8).map(|number| format!("LCK..other{number}")).collect();
         others.iter().for_each(|name| plant(name, 0));
-        let listed = Place::open(root.path()).unwrap().lock_names();
+        let listed = Place::open(root.path()).unwrap().lock_names(1024);
         let is_listed = |name: &String| listed.iter().any(|it| it.as_str() == name);
         assert!(others.iter().all(is_listed), "{listed:?}");
     }
@@ -434,13 +432,13 @@ mod tests {
             std::fs::write(root.path().join(name), "").unwrap();
         }
         let mut names: Vec<_> =
-            place.lock_names().iter().map(|name| name.as_str().to_owned()).collect();
+            place.lock_names(10).iter().map(|name| name.as_str().to_owned()).collect();
         names.sort();
         assert_eq!(names, ["LCK..ttyS0", "LK.005.004.064", "lk..x"]);
-        for number in 0..=LOCKS_LISTED {
+        for number in 0..=LOCKS_FOR_INVENTED {
             std::fs::write(root.path().join(format!("LCK..x{number}")), "").unwrap();
         }
-        assert_eq!(place.lock_names().len(), LOCKS_LISTED);
+        assert_eq!(place.lock_names(20).len(), 20);
         assert!(place.is_crowded());
         for number in 0..7 {
             std::fs::remove_file(root.path().join(format!("LCK..x{number}"))).unwrap();

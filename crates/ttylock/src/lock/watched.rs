@@ -63,7 +63,7 @@ impl Attempts {
     }
 
     fn pause(&mut self, again: Again, now: Instant) {
-        self.backoff.pause(Cause::Breaking, now);
+        self.backoff.pause(Cause::Contended, now);
         let longer = self.rest.saturating_mul(2).min(LONGEST_REST);
         let rest = match again {
             Again::Soon => FIRST_REST,

@@ -94,7 +94,7 @@ pub(super) fn sweep_records(state: &State, own: &Place) -> usize {
 /// living that an earlier daemon has written are kept open.
 fn watch_all(own: &Place, state: &mut State) {
     state.watched = Watched::up_to(WATCHED_FILES);
-    for name in own.lock_names() {
+    for name in own.lock_names(WATCHED_FILES) {
         let file = own.file(&name);
         match state.examine(file) {
             Err(Busy::Held(who)) => {

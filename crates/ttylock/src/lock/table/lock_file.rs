@@ -267,7 +267,7 @@ impl State {
             Ok(Attempt::Done(())) if reads_list => besides = Some(Pid::this()),
             Ok(Attempt::Contended) if reads_list => {}
             Ok(Attempt::Done(()) | Attempt::Contended) => {
-                return Err(Busy::NotYet(Cause::Breaking));
+                return Err(Busy::NotYet(Cause::Contended));
             }
         }
         // Others must not wait while the kernel's list is being read.
@@ -395,7 +395,7 @@ impl State {
     /// answer names that process; otherwise the caller comes back.
     pub(super) fn contended(&mut self, place: &Place, seen: Option<Status>) -> Busy {
         if !self.backoff.is_exhausted() {
-            return Busy::NotYet(Cause::Breaking);
+            return Busy::NotYet(Cause::Contended);
         }
         let flocker = seen.map(|seen| self.flocker(place, seen, None)).transpose();
         let holder = flocker.map(|flocker| flocker.and_then(Flocker::that_counts));

@@ -9,6 +9,10 @@
 //! gate and finds such a link knows that its maker was killed, or could not go on. It *recovers* the PASS: all names become
 //! the receiver's or the giver's, by the first one. Private names go last: as long as a file has one, no other file gets
 //! its inode number, and by then its record is gone.
+//!
+//! Without a state directory that may be written, there is no such link. Then nothing is recovered: if the maker of a PASS
+//! is killed half-way, some names of the lock lead to the receiver's file and the first one to the giver's, until each of the
+//! two has released its own or has ended.
 
 use pidlockfile::{Attempt, Directory, Entry, Found, Name, OpenFile, Passage, Status, words_of};
 use rustix::fs::{AtFlags, linkat};

@@ -8,6 +8,7 @@ use super::state::{ATTEMPTS, State};
 use super::{recovery, resolve};
 use crate::device::node::Node;
 use crate::layout::Layout;
+use crate::limits::WATCHED_FILES;
 use crate::lock::directories::{LockFile, Place, Role};
 use crate::lock::flock::FlockHolder;
 use crate::lock::holder_records::HolderRecord;
@@ -110,7 +111,7 @@ fn names_of_the_same_file(layout: &Layout, own: &Place, known: &[Name]) -> Vec<N
     let Some(file) = files.iter().find(has_others).map(|it| it.identity) else { return Vec::new() };
     let is_other =
         |name: &Name| !known.contains(name) && status(name).is_some_and(|it| it.identity == file);
-    let others: Vec<Name> = own.lock_names().into_iter().filter(is_other).collect();
+    let others: Vec<Name> = own.lock_names(WATCHED_FILES).into_iter().filter(is_other).collect();
     let Layout { dialect, dev_dir, .. } = layout;
     let has_node =
         |name| device_of_file(dialect, dev_dir, name).is_some_and(|it| it.node.is_some());

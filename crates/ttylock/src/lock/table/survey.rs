@@ -12,6 +12,7 @@ use super::state::State;
 use crate::device::DeviceName;
 use crate::device::node::{Node, ResolvedDevice, follow};
 use crate::dialects::content::Content;
+use crate::limits::LOCKS_FOR_INVENTED;
 use crate::lock::Stop;
 use crate::lock::directories::LockFile;
 use crate::lock::flock::{FlockHolder, Flocker};
@@ -96,7 +97,7 @@ pub(super) fn all_lock_files(state: &mut State, devices: &[(String, Node)], by: 
     let open = state.open();
     let mut is_complete = !matches!(open, Err(Stop::Busy(_)));
     for place in open.iter().flat_map(|open| open.each()) {
-        for name in place.lock_names() {
+        for name in place.lock_names(LOCKS_FOR_INVENTED) {
             let device = names::device_of(state.layout.dialect, name.as_str(), devices);
             let Some(device) = device else { continue };
             is_complete = Instant::now() < by;
