@@ -13,6 +13,10 @@ pub struct Stat {
     pub parent: i64,
     /// When it began, in clock ticks as they are read here.
     pub start: u64,
+    /// The first process of its session.
+    pub session: u64,
+    /// The number of the device that is its controlling terminal; 0 without one.
+    pub terminal: u64,
     state: u8,
     flags: u64,
     threads: u64,
@@ -37,12 +41,14 @@ impl Stat {
         let number = |field: &[u8]| std::str::from_utf8(field).ok().and_then(number::<u64>);
         let state = *field(3)?.first()?;
         let parent = i64::try_from(number(field(4)?)?).ok()?;
+        let [session, terminal] = [6, 7].map(|at| field(at).and_then(number).unwrap_or(0));
         let flags = field(9).and_then(number).unwrap_or(0);
         let threads = field(20).and_then(number)?;
         let start = field(22).and_then(number)?;
         let image = [28, 48].map(|at| field(at).and_then(number).unwrap_or(0));
         let name = String::from_utf8_lossy(name).into_owned();
-        Some(Self { name, parent, start, state, flags, threads, image: image.into() })
+        let image = image.into();
+        Some(Self { name, parent, start, session, terminal, state, flags, threads, image })
     }
 
     /// It does nothing more: the kernel closes what it has open, and lets only root look at that. A serial port is closed

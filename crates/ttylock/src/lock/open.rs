@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use pidlockfile::Pid;
-use pidlockfile::process::is_in_first_namespace;
+use pidlockfile::process::{self, Stat, is_in_first_namespace};
 use rustix::fs::{CWD, Dir, FileType, Mode, OFlags, openat};
 use rustix::io::Errno;
 
@@ -277,23 +277,14 @@ impl Openers {
 
 /// The controlling terminal of a session's first process.
 fn terminal_led_by(pid: Pid) -> Option<Numbers> {
-    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
-    terminal_in(&String::from_utf8_lossy(&stat), pid)
+    terminal_in(&process::stat(pid)?, pid)
 }
 
-/// The name of a program may hold anything, so the fields are counted from the last parenthesis:
-/// state, parent, process group, session, `tty_nr`. That has the minor number in bits 31 to 20 and
-/// 7 to 0, the major number in bits 15 to 8.
-fn terminal_in(stat: &str, pid: Pid) -> Option<Numbers> {
-    let (_, fields) = stat.rsplit_once(") ")?;
-    let mut fields = fields.split_ascii_whitespace();
-    let session = fields.nth(3)?;
-    let number: u64 = fields.next()?.parse().ok()?;
-    let (major, minor) = ((number >> 8) & 0xff, (number & 0xff) | ((number >> 12) & 0xf_ff00));
-    (number != 0 && session == pid.to_string()).then_some(Numbers { major, minor })
+fn terminal_in(stat: &Stat, pid: Pid) -> Option<Numbers> {
+    let leads = stat.terminal != 0 && stat.session == u64::from(pid.as_raw().unsigned_abs());
+    leads.then(|| sys::numbers(stat.terminal))
 }
 
-/// Opens the file that its argument names, and works on in a second thread when the first one has ended.
 /// Which holders this process cannot see now, wherever it searches. The one answer for all who tell people that nobody holds
 /// a device.
 #[must_use]
@@ -303,6 +294,7 @@ pub fn out_of_sight() -> OutOfSight {
     OutOfSight { outside, of_other_users: !sys::examines_all(outside) }
 }
 
+/// Opens the file that its argument names, and works on in a second thread when the first one has ended.
 #[cfg(test)]
 const OTHER_THREAD: &str = "
 import ctypes, os, sys, threading
@@ -459,20 +451,19 @@ mod tests {
     }
 
     #[rstest]
-    #[case::getty("12 (agetty) S 1 12 12 1088 12 4194560", Some((4, 64)))]
-    #[case::pseudo_terminal("12 (sh) S 1 12 12 34816 12 0", Some((136, 0)))]
-    #[case::large_minor("12 (sh) S 1 12 12 1083646 12 0", Some((136, 510)))]
-    #[case::odd_name("12 (a) S 1 1) S 1 12 12 1088 12 0", Some((4, 64)))]
-    #[case::not_the_leader("12 (sh) S 1 12 11 1088 12 0", None)]
-    #[case::no_terminal("12 (cron) S 1 12 12 0 -1 0", None)]
-    #[case::cut("12 (cron) S 1", None)]
-    fn the_terminal_of_a_session_is_parsed(
-        #[case] stat: &str,
-        #[case] numbers: Option<(u64, u64)>,
-    ) {
+    #[case::getty("12 (agetty) S 1 12 12 1088", Some((4, 64)))]
+    #[case::pseudo_terminal("12 (sh) S 1 12 12 34816", Some((136, 0)))]
+    #[case::large_minor("12 (sh) S 1 12 12 1083646", Some((136, 510)))]
+    #[case::odd_name("12 (a) S 1 1) S 1 12 12 1088", Some((4, 64)))]
+    #[case::not_the_leader("12 (sh) S 1 12 11 1088", None)]
+    #[case::no_terminal("12 (cron) S 1 12 12 0", None)]
+    fn the_terminal_of_a_session_is_seen(#[case] begin: &str, #[case] numbers: Option<(u64, u64)>) {
+        let stat = format!("{begin} -1 0 1 2 3 4 5 6 7 8 20 0 1 0 4242 9");
+        let stat = Stat::parse(stat.as_bytes()).unwrap();
         let expected = numbers.map(|(major, minor)| Numbers { major, minor });
-        assert_eq!(terminal_in(stat, Pid::new(12).unwrap()), expected);
+        assert_eq!(terminal_in(&stat, Pid::new(12).unwrap()), expected);
     }
+
     /// Each case runs this test again, in such a place. A process without the capability is root all the same.
     #[rstest]
     #[case::a_container("unshare --pid --fork --mount-proc", "outside")]
