@@ -3,9 +3,9 @@
 //!
 //! Only limits ask. No right comes from the answer: a number in a range of root is not root.
 
-use std::fs::File;
-use std::io::Read;
 use std::sync::{PoisonError, RwLock};
+
+use crate::sys;
 
 /// The user whom the kernel shows for all those that have no number in our user namespace; also the user `nobody`.
 /// Source: `DEFAULT_OVERFLOWUID` in the kernel's include/linux/highuid.h.
@@ -46,12 +46,7 @@ pub fn owner_of(uid: u32) -> u32 {
 }
 
 fn ranges(subuid: &str, passwd: &str) -> Vec<Range> {
-    let text = |path: &str| {
-        // Most of these files are read in one piece.
-        let mut text = Vec::with_capacity(4096);
-        let read = File::open(path).and_then(|file| file.take(FILE_BYTES).read_to_end(&mut text));
-        read.map_or_else(|_| String::new(), |_| String::from_utf8_lossy(&text).into_owned())
-    };
+    let text = |path: &str| sys::text_of(path.as_ref(), FILE_BYTES).unwrap_or_default();
     let subuid = text(subuid);
     if subuid.is_empty() { Vec::new() } else { parse(&subuid, &text(passwd)) }
 }

@@ -12,8 +12,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, OsString};
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
 
@@ -53,7 +52,7 @@ fn name_from(link: &Path, drivers: &Path, device: Numbers) -> io::Result<Option<
         Ok(target) => return Ok(name_in(&target)),
         Err(error) => absent(error),
     };
-    let drivers = content_of(drivers).map(Some).or_else(absent)?.unwrap_or_default();
+    let drivers = sys::text_of(drivers, MOST_BYTES).map(Some).or_else(absent)?.unwrap_or_default();
     named_by(&drivers, device).map_or(by_sysfs, |name| Ok(Some(name)))
 }
 
@@ -63,17 +62,10 @@ fn name_in(target: &Path) -> Option<String> {
     DeviceName::parse(name.as_bytes()).ok().map(|name| name.as_str().to_owned())
 }
 
-/// The most bytes that are read of an entry of udev's database or of the list of drivers; more than most have, which take
-/// one reading; and the most links of an entry that are believed.
+/// The most bytes that are read of an entry of udev's database or of the list of drivers, and the most links of an entry
+/// that are believed.
 const MOST_BYTES: u64 = 64 * 1024;
-const USUAL_BYTES: usize = 4096;
 const LINKS_OF_AN_ENTRY: usize = 16;
-
-fn content_of(path: &Path) -> io::Result<String> {
-    let mut content = Vec::with_capacity(USUAL_BYTES);
-    File::open(path)?.take(MOST_BYTES).read_to_end(&mut content)?;
-    Ok(String::from_utf8_lossy(&content).into_owned())
-}
 
 /// The links to a character device, as names below `/dev`. `None` if udev does not know the device.
 ///
@@ -81,7 +73,7 @@ fn content_of(path: &Path) -> io::Result<String> {
 /// An error of the system, if there is an entry that cannot be read now: its content is unknown.
 pub fn udev_links(database: &Path, device: Numbers) -> io::Result<Option<Vec<String>>> {
     let entry = database.join(format!("c{}:{}", device.major, device.minor));
-    content_of(&entry).map_or_else(absent, |text| Ok(Some(links_in(&text))))
+    sys::text_of(&entry, MOST_BYTES).map_or_else(absent, |text| Ok(Some(links_in(&text))))
 }
 
 /// A missing entry is no error; one that exists and cannot be read is.

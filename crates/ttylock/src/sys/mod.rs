@@ -1,8 +1,9 @@
 //! The system calls that the locks need: one file for each kind of system.
 
-use std::fs::Metadata;
-use std::io;
+use std::fs::{File, Metadata};
+use std::io::{self, Read};
 use std::os::fd::AsFd;
+use std::path::Path;
 
 use rustix::fs::FileType;
 
@@ -39,8 +40,15 @@ impl Seen {
     }
 }
 
+/// The first `most` bytes of a file. Most files have less than the room that they find, so one reading takes all of it.
+pub(crate) fn text_of(path: &Path, most: u64) -> io::Result<String> {
+    let mut content = Vec::with_capacity(4096);
+    File::open(path)?.take(most).read_to_end(&mut content)?;
+    Ok(String::from_utf8_lossy(&content).into_owned())
+}
+
 /// `lstat(2)`, as every Unix has it.
-fn look_plainly(path: &std::path::Path) -> io::Result<Seen> {
+fn look_plainly(path: &Path) -> io::Result<Seen> {
     std::fs::symlink_metadata(path).map(|seen| Seen::from(&seen))
 }
 
