@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use pidlockfile::Pid;
 use pidlockfile::process::ProcessIdentity;
 use ttylock::subordinate::owner_of;
-use ttylock::{Names, Outcome, Request};
+use ttylock::{DeviceFiles, Outcome, Request};
 
 use super::admission::Token;
 use crate::protocol::reply;
@@ -122,7 +122,7 @@ impl Queue {
     pub(super) fn enter(
         &mut self,
         id: Token,
-        names: Names,
+        names: DeviceFiles,
         request: Request,
         user: Option<u32>,
         time: Duration,
@@ -136,7 +136,7 @@ impl Queue {
     }
 
     /// Moves a waiter whose name leads to another device by now to the end of that device's line.
-    pub(super) fn move_to(&mut self, id: Token, names: Names, now: Instant) {
+    pub(super) fn move_to(&mut self, id: Token, names: DeviceFiles, now: Instant) {
         let Some(waiter) = self.waiters.iter().find(|waiter| waiter.id == id).cloned() else {
             return;
         };
@@ -146,7 +146,7 @@ impl Queue {
         self.join(QueueEntry { device, is_pending: false, ..waiter }, names, first_try, now);
     }
 
-    fn join(&mut self, waiter: QueueEntry, names: Names, first_try: Instant, now: Instant) {
+    fn join(&mut self, waiter: QueueEntry, names: DeviceFiles, first_try: Instant, now: Instant) {
         self.leave(waiter.id, now);
         let known = self.devices.get(&waiter.device);
         let (last_try, try_at) =
@@ -356,8 +356,8 @@ mod tests {
         Request { device, pid: Pid::new(i64::try_from(pid).unwrap()).unwrap() }
     }
 
-    fn names(device: &str) -> Names {
-        Names { real: device.to_owned(), files: Vec::new() }
+    fn names(device: &str) -> DeviceFiles {
+        DeviceFiles { real: device.to_owned(), files: Vec::new() }
     }
 
     fn secs(seconds: u64) -> Duration {

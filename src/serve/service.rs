@@ -156,7 +156,7 @@ impl Service {
             Ok(granted) => granted,
             Err(refusal) => return Some(refusal),
         };
-        let Some(names) = self.table.names_of(granted.device()) else { return Some(denied(None)) };
+        let Some(names) = self.table.files_of(granted.device()) else { return Some(denied(None)) };
         let (request, _) = granted.into_parts();
         client.claimant = Some(self.table.machine().identify(request.pid));
         let (time, now) = (Duration::from_secs(secs.into()), Instant::now());
@@ -306,7 +306,7 @@ impl Service {
         let request = candidate.request.clone();
         let granted = client.peer().and_then(|peer| authority.grant_taking(peer, request, table));
         let named = match granted {
-            Ok(granted) => table.names_of(granted.device()).map(|names| (granted, names)),
+            Ok(granted) => table.files_of(granted.device()).map(|names| (granted, names)),
             Err(Answer { events, .. }) => {
                 self.log(client, events);
                 None

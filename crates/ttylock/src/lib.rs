@@ -48,6 +48,7 @@ pub use layout::{Layout, STATE_DIR};
 pub use limits::NAME_BYTES;
 pub use lock::backoff::Backoff;
 pub use lock::exclusive::{Closing, Duplicate, NoDuplicate};
+pub use lock::held_files::HeldFiles;
 pub use lock::holder_records::Applicant;
 pub use lock::holders::{
     Holder, OutOfSight, Scheme, Standing, Survey, all_openers, command, has_open, held_by,
@@ -56,8 +57,7 @@ pub use lock::holders::{
 pub use lock::names::is_temporary;
 #[cfg(target_os = "linux")]
 pub use lock::port_watch::{Examined, PortWatch, Trigger, rest_after};
-pub use lock::table::{Checked, Names, Table};
-pub use lock::watched::Watched;
+pub use lock::table::{Checked, DeviceFiles, Table};
 pub use lock::{Answer, Cause, Event, Outcome, Pass, Request, Stop, Weight};
 pub use pidlockfile::Pid;
 #[cfg(target_os = "linux")]

@@ -7,6 +7,7 @@ pub(crate) mod directories;
 pub(crate) mod exclusive;
 pub(crate) mod flock;
 mod flock_guards;
+pub(crate) mod held_files;
 mod holder;
 pub(crate) mod holder_records;
 pub(crate) mod holders;
@@ -22,7 +23,6 @@ mod open;
 #[cfg(target_os = "linux")]
 pub(crate) mod port_watch;
 pub(crate) mod table;
-pub(crate) mod watched;
 
 pub use model::{Event, Outcome, Pass, Request, Weight};
 

@@ -330,7 +330,7 @@ impl<'s> Daemon<'s> {
     /// Searches when the next of these files is due, a second from now at the earliest: one whose holder may live after all
     /// stays due.
     fn search_for_leftovers(&mut self, now: Instant) {
-        let next = self.service.table.watched().next_attempt();
+        let next = self.service.table.held_files().next_attempt();
         let next = next.map(|moment| moment.saturating_duration_since(now).max(CHECK_EVERY));
         next.into_iter().for_each(|time| self.search_within(time));
     }
@@ -341,12 +341,12 @@ impl<'s> Daemon<'s> {
         if self.search_at.take_if(|moment| *moment <= now).is_none() {
             return;
         }
-        let next = self.service.table.watched().next_attempt();
+        let next = self.service.table.held_files().next_attempt();
         if self.watches.polls_for_ends || next.is_some_and(|moment| moment <= now) {
             for pid in self.service.table.ended_holders(now) {
                 self.service.process_gone(pid);
             }
-            self.watches.polls_for_ends &= !self.service.table.watched().is_empty();
+            self.watches.polls_for_ends &= !self.service.table.held_files().is_empty();
         }
         self.service.check_newcomers();
         if self.watches.polls_for_ends || !self.service.for_missing.is_empty() {
@@ -358,7 +358,7 @@ impl<'s> Daemon<'s> {
     /// When a daemon that is not needed any more ends, unless a client comes.
     fn idle_end(&mut self) -> Option<Instant> {
         let is_needed =
-            !self.clients.members.is_empty() || !self.service.table.watched().is_empty();
+            !self.clients.members.is_empty() || !self.service.table.held_files().is_empty();
         if !self.settings.ends_when_idle || is_needed {
             return None;
         }

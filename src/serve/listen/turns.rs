@@ -228,7 +228,7 @@ impl Daemon<'_> {
         if !self.service.for_missing.is_empty() {
             self.search_within(CHECK_EVERY);
         }
-        for who in self.service.table.watched().take_fresh() {
+        for who in self.service.table.held_files().take_fresh() {
             if !self.watch_end(&who) {
                 self.process_gone(who.pid);
             }
@@ -240,7 +240,8 @@ impl Daemon<'_> {
         let polled = self.watches.polls_for_ends;
         let number = PROCESSES | u64::try_from(who.pid.as_raw()).unwrap_or_default();
         let Service { table, queue, .. } = &mut *self.service;
-        let wanted = |pid| !table.watched().of_number(pid).is_empty() || queue.is_blocked_by(pid);
+        let wanted =
+            |pid| !table.held_files().of_number(pid).is_empty() || queue.is_blocked_by(pid);
         let lives = self.watches.watch_end(who, &self.epoll, number, wanted);
         if self.watches.polls_for_ends && !polled {
             self.search_within(Duration::ZERO);

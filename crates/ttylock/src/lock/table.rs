@@ -14,7 +14,7 @@ use pidlockfile::process::{Machine, ProcessIdentity};
 use super::backoff::Backoff;
 use super::directories::Directories;
 use super::flock_guards::{FlockGuards, Kept};
-use super::watched::{Again, Watched};
+use super::held_files::{Again, HeldFiles};
 use super::{Answer, Cause, Event, Pass, Request, Stop};
 use crate::device::DeviceName;
 use crate::device::node::ResolvedDevice;
@@ -42,7 +42,7 @@ mod tests;
 
 use state::{State, TEMPORARY};
 
-pub use resolve::Names;
+pub use resolve::DeviceFiles;
 pub use take::Checked;
 
 /// The locks of this machine, for one session or for a whole daemon.
@@ -224,8 +224,8 @@ impl Table {
 
     /// The real name of a resolved device, and the files that may keep it busy.
     #[must_use]
-    pub fn names_of(&self, resolved: &ResolvedDevice) -> Option<Names> {
-        resolve::names_of(&self.state.layout, resolved)
+    pub fn files_of(&self, resolved: &ResolvedDevice) -> Option<DeviceFiles> {
+        resolve::files_of(&self.state.layout, resolved)
     }
 
     /// Whether a resolved device is locked for this number by a lock that was taken before any process had it. By the
@@ -320,28 +320,28 @@ impl Table {
     }
 
     /// Removes the locks of a process of this number that has ended, even if another process has the number by now. Call it
-    /// again at [`Watched::next_attempt`].
+    /// again at [`HeldFiles::next_attempt`].
     pub fn remove_locks_of_ended(&mut self, pid: Pid) -> Vec<Event> {
-        let State { guards, watched, machine, .. } = &mut self.state;
+        let State { guards, held, machine, .. } = &mut self.state;
         guards.let_go_of_ended(pid, machine);
-        let mut ended = watched.of_number(pid);
+        let mut ended = held.of_number(pid);
         ended.retain(|who| machine.fate(who).is_over());
         for who in &ended {
             match self.state.open() {
                 Ok(open) => daemon::remove_dead(&open.own, &mut self.state, who),
                 Err(_) => {
-                    self.state.watched.remove_each(who, Instant::now(), |_, _| Some(Again::Later))
+                    self.state.held.remove_each(who, Instant::now(), |_, _| Some(Again::Later))
                 }
             }
         }
         self.take_events()
     }
 
-    /// The numbers of watched processes that have ended, perhaps without an event; not of those whose locks are not to be
+    /// The numbers of holders that have ended, perhaps without an event; not of those whose locks are not to be
     /// tried again yet.
     pub fn ended_holders(&mut self, now: Instant) -> Vec<Pid> {
-        let State { machine, watched, .. } = &mut self.state;
-        watched.holders(now).filter(|who| machine.fate(who).is_over()).map(|who| who.pid).collect()
+        let State { machine, held, .. } = &mut self.state;
+        held.holders(now).filter(|who| machine.fate(who).is_over()).map(|who| who.pid).collect()
     }
 
     /// Removes a lock file that was seen to be stale, if it is still the same one and still stale. May sleep
@@ -358,10 +358,10 @@ impl Table {
         daemon::clean_records(&mut self.state)
     }
 
-    /// The processes with locks whose ends matter.
+    /// The lock files that go when their holders end.
     #[must_use]
-    pub fn watched(&mut self) -> &mut Watched {
-        &mut self.state.watched
+    pub fn held_files(&mut self) -> &mut HeldFiles {
+        &mut self.state.held
     }
 
     /// What the system shows of processes.

@@ -300,7 +300,7 @@ pub(super) const WOKEN_PER_TURN: usize = 64;
 /// All watchers, by key and by connection.
 #[derive(Debug, Default)]
 pub(in crate::server) struct Watchers {
-    of_key: HashMap<Arc<[u8]>, Watched>,
+    of_key: HashMap<Arc<[u8]>, KeyWatchers>,
     /// The key of each connection, and its place among the watchers of the key.
     keys: HashMap<ConnId, (Arc<[u8]>, u64)>,
     /// The last place.
@@ -311,7 +311,7 @@ pub(in crate::server) struct Watchers {
 
 /// The watchers of one key, those that were woken last at the end.
 #[derive(Debug, Default)]
-struct Watched {
+struct KeyWatchers {
     ids: BTreeMap<u64, ConnId>,
     /// The watchers up to this place are still to be woken.
     swept_to: u64,

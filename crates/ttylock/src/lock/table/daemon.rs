@@ -20,8 +20,8 @@ use crate::lock::backoff::Backoff;
 use crate::lock::directories::{LockFile, Place};
 use crate::lock::flock::Flocks;
 use crate::lock::flock_guards::{FlockGuards, Kept};
+use crate::lock::held_files::{Again, HeldFiles};
 use crate::lock::holders::Holder;
-use crate::lock::watched::{Again, Watched};
 use crate::lock::{Stop, Weight, names};
 
 /// The most records that are examined at the start of a daemon.
@@ -93,7 +93,7 @@ pub(super) fn sweep_records(state: &State, own: &Place) -> usize {
 /// Lists every lock in our own directory by its holder, and removes those of the dead. Those of the
 /// living that an earlier daemon has written are kept open.
 fn watch_all(own: &Place, state: &mut State) {
-    state.watched = Watched::up_to(WATCHED_FILES);
+    state.held = HeldFiles::up_to(WATCHED_FILES);
     for name in own.lock_names(WATCHED_FILES) {
         let file = own.file(&name);
         match state.examine(file) {
@@ -127,7 +127,7 @@ fn watch(state: &mut State, file: LockFile<'_>, who: &ProcessIdentity) -> Option
     // The user of a lock by our own record, or else the owner of the file, whichever process it names.
     let noted = lock.record.as_ref().and_then(|it| it.uid);
     let name = std::slice::from_ref(file.name);
-    state.watched.add(name, who, noted.or(Some(lock.opened.owner())));
+    state.held.add(name, who, noted.or(Some(lock.opened.owner())));
     Some(lock)
 }
 
@@ -159,7 +159,7 @@ pub(super) fn device_of_file(
 /// Removes the locks of a process that has ended. Those that another process holds now stay listed for another attempt,
 /// for as long as it holds them.
 pub(super) fn remove_dead(own: &Place, state: &mut State, who: &ProcessIdentity) {
-    let mut watched = std::mem::take(&mut state.watched);
+    let mut watched = std::mem::take(&mut state.held);
     watched.remove_each(who, Instant::now(), |name, backoff| {
         let file = own.file(name);
         state.backoff = backoff;
@@ -173,7 +173,7 @@ pub(super) fn remove_dead(own: &Place, state: &mut State, who: &ProcessIdentity)
             Ok(None) | Err(Busy::Held(_) | Busy::BeingWritten | Busy::Obstacle(_)) => None,
         }
     });
-    state.watched = watched;
+    state.held = watched;
 }
 
 /// See [`super::Table::remove_stale`].

@@ -50,7 +50,7 @@ pub(super) fn pass(
     let steps = |state: &mut State| pass_written(state, own, (device, &names), pass, &receiver);
     let passed = state.in_the_gate(first, steps);
     let passed = passed.unwrap_or_else(|busy| Err(state.busy(first, busy)))?;
-    state.watched.forget(&passed.names, *from);
+    state.held.forget(&passed.names, *from);
     state.keep(passed, &receiver, most_kept(Some(&resolved)));
     let device = resolved.real();
     state.say(Weight::Info, format!("passed {device} from pid {from} to pid {to}"));

@@ -52,7 +52,7 @@ pub(super) fn release(state: &mut State, request: &Request) -> Result<String, St
         }
         let is_left = |name: &&Name| !released.gone.contains(name) && own.may_hold(name);
         if is_done && !names.iter().any(|name| is_left(&name)) {
-            state.watched.forget(&names, pid);
+            state.held.forget(&names, pid);
             return Ok(unlocked(state, resolved.real(), pid));
         }
         files.extend(is_done.then_some(released));
@@ -85,7 +85,7 @@ pub(super) fn release(state: &mut State, request: &Request) -> Result<String, St
         }
     }
     if files.iter().any(|it| it.removal.is_ok()) {
-        state.watched.forget(&vacant, pid);
+        state.held.forget(&vacant, pid);
     }
     state.backoff.has_released |= files.iter().any(|it| it.is_own && it.removal.is_ok());
     let device = resolved.real();

@@ -11,20 +11,20 @@ use crate::layout::Layout;
 use crate::lock::names::{LockNames, lock_names, written_names};
 use crate::lock::{Stop, Weight};
 
-/// The facts about a device that are known without reading a lock directory.
+/// A device and its lock files, as far as they are known without reading a lock directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(clippy::exhaustive_structs, reason = "a service may have its own list")]
-pub struct Names {
+pub struct DeviceFiles {
     /// The real node, as a name below `/dev`: the same for all names of one device.
     pub real: String,
     /// The names of all lock files that may keep it busy.
     pub files: Vec<Name>,
 }
 
-pub(super) fn names_of(layout: &Layout, resolved: &ResolvedDevice) -> Option<Names> {
+pub(super) fn files_of(layout: &Layout, resolved: &ResolvedDevice) -> Option<DeviceFiles> {
     let LockNames { written, searched } = lock_names(layout.dialect, resolved)?;
     let files = written.into_iter().chain(searched).collect();
-    Some(Names { real: resolved.real().to_owned(), files })
+    Some(DeviceFiles { real: resolved.real().to_owned(), files })
 }
 
 /// The node of a device, and all its other names.

@@ -12,8 +12,8 @@ use crate::lock::backoff::Backoff;
 use crate::lock::directories::{Directories, LockFile, Place, WrittenFile};
 use crate::lock::flock::Flocks;
 use crate::lock::flock_guards::FlockGuards;
+use crate::lock::held_files::HeldFiles;
 use crate::lock::holder_records::{Applicant, Claimant, HolderRecord, HolderRecords};
-use crate::lock::watched::Watched;
 use crate::lock::{Event, Stop, Weight};
 
 /// World-readable and writable by nobody: Qt steals a live lock that it can write, and minicom
@@ -43,7 +43,7 @@ pub(super) struct State {
     pub(super) records: HolderRecords,
     pub(super) guards: FlockGuards,
     /// The processes that a daemon watches for their end.
-    pub(super) watched: Watched,
+    pub(super) held: HeldFiles,
     pub(super) flocks: Flocks,
     /// Whether the request stays in the gate from one file to the next.
     pub(super) stays_in_gate: bool,
@@ -81,7 +81,7 @@ impl State {
             links: LinkDirectories::default(),
             records: HolderRecords::none(),
             guards: FlockGuards::default(),
-            watched: Watched::default(),
+            held: HeldFiles::default(),
             flocks: Flocks::default(),
             stays_in_gate: false,
             passage: None,
@@ -174,7 +174,7 @@ impl State {
     pub(super) fn keep(&mut self, file: Taken, holder: &Claimant, most: usize) {
         let Taken { names, published, .. } = file;
         if holder.was_there() {
-            self.watched.add(&names, &holder.who, holder.uid);
+            self.held.add(&names, &holder.who, holder.uid);
         }
         self.guards.keep(&names, &holder.who, published, most);
     }

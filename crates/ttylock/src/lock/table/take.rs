@@ -418,7 +418,7 @@ fn give_back(state: &mut State, own: &Place, claimant: &Claimant, taken: &[Taken
         }
     }
     for Taken { names, .. } in taken {
-        state.watched.add(names, &claimant.who, claimant.uid);
+        state.held.add(names, &claimant.who, claimant.uid);
         for name in names {
             let text = format!("left {} behind: the gate cannot be entered", own.file(name));
             state.say(Weight::Warning, text);

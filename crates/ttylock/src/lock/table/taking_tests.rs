@@ -664,7 +664,7 @@ fn the_lock_of_the_dead_that_is_held_for_long_goes_at_last(#[case] is_before_sta
     assert!(path.exists(), "it is held");
     drop(file);
     table.remove_locks_of_ended(pid);
-    assert!(!path.exists() && table.watched().is_empty());
+    assert!(!path.exists() && table.held_files().is_empty());
 }
 
 /// One reading of the kernel's list may miss a lock.

@@ -1,6 +1,6 @@
-//! Knows which of our lock files belong to which living process, so that they can be removed when it ends: otherwise
-//! programs that never break a stale lock would be kept out for ever. It has names and numbers only, and touches no
-//! files or processes.
+//! The lock files of a daemon's locks, by their holders, so that they can be removed when these end: otherwise
+//! programs that never break a stale lock would be kept out for ever. Names and numbers only: it touches no files or
+//! processes.
 //!
 //! The list is only a hint: when a process ends, the file itself is judged.
 
@@ -35,7 +35,7 @@ pub(super) enum Again {
 
 /// The holders, each with its files. With a limit of 0, it stays empty. Only root may use all of it.
 #[derive(Debug, Default)]
-pub struct Watched {
+pub struct HeldFiles {
     limit: usize,
     holders: BTreeMap<ProcessIdentity, HolderFiles>,
     fresh: BTreeSet<ProcessIdentity>,
@@ -77,7 +77,7 @@ impl Attempts {
     }
 }
 
-impl Watched {
+impl HeldFiles {
     /// A list of at most this many names.
     pub(super) fn up_to(limit: usize) -> Self {
         Self { limit, ..Self::default() }
@@ -192,9 +192,9 @@ mod tests {
     }
 
     /// The files of a process, which all can be removed.
-    fn take(watched: &mut Watched, who: &ProcessIdentity) -> BTreeSet<Name> {
+    fn take(held: &mut HeldFiles, who: &ProcessIdentity) -> BTreeSet<Name> {
         let mut files = BTreeSet::new();
-        watched.remove_each(who, Instant::now(), |name, _| {
+        held.remove_each(who, Instant::now(), |name, _| {
             files.insert(name.clone());
             None
         });
@@ -203,34 +203,34 @@ mod tests {
 
     #[test]
     fn each_holder_has_its_files_until_they_are_forgotten() {
-        let mut watched = Watched::up_to(10);
+        let mut held = HeldFiles::up_to(10);
         for (file, holder) in [("LCK..a", 5), ("LCK..b", 5), ("LCK..c", 6)] {
-            watched.add(&[name(file)], &who(holder), USER);
+            held.add(&[name(file)], &who(holder), USER);
         }
-        assert!(!watched.is_empty() && watched.holders(Instant::now()).eq(&[who(5), who(6)]));
-        assert_eq!([5, 6, 7].map(|holder| watched.count_of(&who(holder))), [2, 1, 0]);
-        assert_eq!(watched.take_fresh(), [who(5), who(6)]);
-        assert_eq!(watched.take_fresh(), []);
-        watched.forget(&[name("LCK..a")], pid(5));
-        assert!(watched.of_number(pid(5)) == [who(5)]);
-        watched.forget(&[name("LCK..c"), name("LCK..x")], pid(6));
-        assert!(watched.of_number(pid(6)).is_empty());
-        assert_eq!(take(&mut watched, &who(5)), BTreeSet::from([name("LCK..b")]));
-        assert!(watched.is_empty());
+        assert!(!held.is_empty() && held.holders(Instant::now()).eq(&[who(5), who(6)]));
+        assert_eq!([5, 6, 7].map(|holder| held.count_of(&who(holder))), [2, 1, 0]);
+        assert_eq!(held.take_fresh(), [who(5), who(6)]);
+        assert_eq!(held.take_fresh(), []);
+        held.forget(&[name("LCK..a")], pid(5));
+        assert!(held.of_number(pid(5)) == [who(5)]);
+        held.forget(&[name("LCK..c"), name("LCK..x")], pid(6));
+        assert!(held.of_number(pid(6)).is_empty());
+        assert_eq!(take(&mut held, &who(5)), BTreeSet::from([name("LCK..b")]));
+        assert!(held.is_empty());
     }
 
     #[test]
     fn processes_of_one_number_are_told_apart() {
-        let mut watched = Watched::up_to(10);
+        let mut held = HeldFiles::up_to(10);
         let [first, second] =
             [7, 9].map(|ticks| ProcessIdentity { start: Start::At(ticks), ..who(5) });
-        watched.add(&[name("LCK..a")], &first, USER);
-        watched.add(&[name("LCK..b")], &second, USER);
-        assert_eq!(watched.of_number(pid(5)), [first.clone(), second.clone()]);
-        assert_eq!(take(&mut watched, &first), BTreeSet::from([name("LCK..a")]));
-        assert_eq!((watched.count_of(&first), watched.count_of(&second)), (0, 1));
-        watched.forget(&[name("LCK..b")], pid(5));
-        assert!(watched.is_empty());
+        held.add(&[name("LCK..a")], &first, USER);
+        held.add(&[name("LCK..b")], &second, USER);
+        assert_eq!(held.of_number(pid(5)), [first.clone(), second.clone()]);
+        assert_eq!(take(&mut held, &first), BTreeSet::from([name("LCK..a")]));
+        assert_eq!((held.count_of(&first), held.count_of(&second)), (0, 1));
+        held.forget(&[name("LCK..b")], pid(5));
+        assert!(held.is_empty());
     }
 
     /// Five attempts decide nothing. Each later one that finds the file held doubles the rest, up to a bound, and is followed
@@ -239,11 +239,11 @@ mod tests {
     fn a_file_that_is_held_for_long_is_tried_more_and_more_seldom() {
         let begun = Instant::now();
         let mut now = begun;
-        let mut watched = Watched::up_to(10);
-        watched.add(&[name("LCK..a")], &who(5), USER);
+        let mut held = HeldFiles::up_to(10);
+        held.add(&[name("LCK..a")], &who(5), USER);
         let (mut rests, mut is_read) = (Vec::new(), false);
         for _ in 0..18 {
-            watched.remove_each(&who(5), now, |_, backoff| {
+            held.remove_each(&who(5), now, |_, backoff| {
                 let again = if is_read { Again::Later } else { Again::Soon };
                 is_read = backoff.is_exhausted() && !is_read;
                 if is_read && rests.len() > 6 {
@@ -251,41 +251,41 @@ mod tests {
                 }
                 Some(again)
             });
-            let next = watched.next_attempt().expect("another attempt");
-            assert_eq!(watched.holders(next - Duration::from_nanos(1)).count(), 0);
-            assert!(watched.holders(next).eq(&[who(5)]));
+            let next = held.next_attempt().expect("another attempt");
+            assert_eq!(held.holders(next - Duration::from_nanos(1)).count(), 0);
+            assert!(held.holders(next).eq(&[who(5)]));
             rests.push((next - now).as_secs());
             now = next;
         }
         assert_eq!(rests, [1, 1, 1, 1, 1, 1, 1, 1, 2, 1, 4, 1, 8, 1, 8, 1, 8, 1]);
-        take(&mut watched, &who(5));
-        assert_eq!((watched.is_empty(), watched.next_attempt()), (true, None));
+        take(&mut held, &who(5));
+        assert_eq!((held.is_empty(), held.next_attempt()), (true, None));
     }
 
     /// A user that plants lock files leaves room for those of all others, and all names of all locks of a user are listed.
     #[test]
     fn one_user_does_not_fill_the_list() {
         const ALL: usize = LOCKS_OF_A_USER * NAMES_OF_A_LOCK;
-        let mut watched = Watched::up_to(4 * ALL);
+        let mut held = HeldFiles::up_to(4 * ALL);
         // A process for each user.
         let of = |user: u32| who(i64::from(user % 100_000) + 1);
-        let add = |watched: &mut Watched, lock: usize, user: u32| {
+        let add = |held: &mut HeldFiles, lock: usize, user: u32| {
             let names = (0..NAMES_OF_A_LOCK).map(|at| name(&format!("LCK..{lock}.{at}")));
-            watched.add(&names.collect::<Vec<_>>(), &of(user), Some(user));
+            held.add(&names.collect::<Vec<_>>(), &of(user), Some(user));
         };
-        (0..2 * LOCKS_OF_A_USER).for_each(|lock| add(&mut watched, lock, 1000));
-        assert_eq!(watched.count_of(&of(1000)), ALL);
-        add(&mut watched, 0, 1001);
+        (0..2 * LOCKS_OF_A_USER).for_each(|lock| add(&mut held, lock, 1000));
+        assert_eq!(held.count_of(&of(1000)), ALL);
+        add(&mut held, 0, 1001);
         // The numbers of a user are one user.
         crate::subordinate::add("1002:3000000000:65536");
         (0..2 * LOCKS_OF_A_USER).for_each(|lock| {
-            add(&mut watched, lock, 3_000_000_000 + u32::try_from(lock % 2).unwrap());
+            add(&mut held, lock, 3_000_000_000 + u32::try_from(lock % 2).unwrap());
         });
-        let theirs = [3_000_000_000, 3_000_000_001].map(|user| take(&mut watched, &of(user)).len());
+        let theirs = [3_000_000_000, 3_000_000_001].map(|user| take(&mut held, &of(user)).len());
         assert_eq!(theirs.iter().sum::<usize>(), ALL);
-        (0..4 * LOCKS_OF_A_USER).for_each(|lock| add(&mut watched, lock, 0));
-        let files = [1000, 1001, 0].map(|user| take(&mut watched, &of(user)).len());
+        (0..4 * LOCKS_OF_A_USER).for_each(|lock| add(&mut held, lock, 0));
+        let files = [1000, 1001, 0].map(|user| take(&mut held, &of(user)).len());
         assert_eq!(files, [ALL, NAMES_OF_A_LOCK, 3 * ALL - NAMES_OF_A_LOCK]);
-        assert!(watched.is_empty() && watched.take_fresh().is_empty());
+        assert!(held.is_empty() && held.take_fresh().is_empty());
     }
 }
