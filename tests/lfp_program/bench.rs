@@ -2,7 +2,7 @@
 
 use std::ops::Deref;
 
-use testbed::{Command, LFPD, LIMIT, Layout, Process, Sandbox, User, comes, until};
+use testbed::{Command, End, LFPD, LIMIT, Layout, Process, Sandbox, User, comes, until};
 
 /// The port of the machine.
 pub(crate) const PORT: &str = "/dev/ttyW0";
@@ -94,7 +94,16 @@ impl Bench {
         self.command("/run/test/lfp").args(words).user(user).no_input()
     }
 
-    /// The same, called by a shell.
+    /// What `lfp` shows of the holders. A busy machine may have no time for a whole search: then it is asked again.
+    pub(crate) fn look(&self, user: User, words: &[&str]) -> End {
+        let whole = until(LIMIT, || {
+            let end = self.lfp(user, words).run();
+            (!end.said("the search for holders was cut short")).then_some(end)
+        });
+        whole.expect("a search that comes to its end")
+    }
+
+    /// The same command, called by a shell.
     pub(crate) fn called(&self, user: User, words: &[&str]) -> Command<'_> {
         let sh = ["-c", "/run/test/lfp \"$@\"; exit $?", "sh"];
         self.command("sh").args(sh).args(words).user(user).no_input()

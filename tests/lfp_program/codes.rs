@@ -144,7 +144,7 @@ fn a_stranger_that_listens_is_not_believed(#[case] address: &str) {
     let _fake = bench.activate(User::Bob, address);
     let end = bench.lfp(User::Alice, &["run", PORT, "--", "true"]).run().expect(69);
     assert!(end.said(&format!("{address}: the listener is uid 1001")), "{end}");
-    let told = bench.lfp(User::Alice, &["--json", "who", PORT]).run();
+    let told = bench.look(User::Alice, &["--json", "who", PORT]);
     assert!(told.said("\"service\":false"), "{told}");
     // Unless she says so; it may not write the locks either.
     let words = ["--server", address, "run", PORT, "--", "true"];
@@ -187,7 +187,7 @@ fn a_stranger_that_leaves_the_port_is_not_believed() {
 fn the_services_socket_is_believed(#[case] user: User) {
     let bench = Bench::open();
     let _service = bench.serve(user);
-    let told = bench.lfp(User::Alice, &["--json", "who", PORT]).run();
+    let told = bench.look(User::Alice, &["--json", "who", PORT]);
     assert!(told.said("\"service\":true"), "{told}");
 }
 

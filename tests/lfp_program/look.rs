@@ -14,14 +14,14 @@ const OUTSIDE: &str = "holders outside this container are not visible";
 fn everybody_sees_lock_files_and_flocks() {
     let bench = Bench::closed();
     let holder = bench.holder(User::Alice);
-    let told = bench.lfp(User::Bob, &["who", PORT]).run();
+    let told = bench.look(User::Bob, &["who", PORT]);
     assert!(told.said(&holder.pid().to_string()) && told.said("alice"), "{told}");
     assert!(told.said("LCK..ttyW0") && told.said(&format!("sleep {LONG}")), "{told}");
     holder.kill();
-    let told = bench.lfp(User::Bob, &["who", PORT]).run();
+    let told = bench.look(User::Bob, &["who", PORT]);
     assert!(told.said("stale"), "{told}");
     let flock = bench.ready(User::Alice, "exec flock /dev/ttyW0 -c 'echo ready; sleep 1000'");
-    let told = bench.lfp(User::Bob, &["who", "ttyW0"]).run();
+    let told = bench.look(User::Bob, &["who", "ttyW0"]);
     assert!(told.said("flock") && told.said(&flock.pid().to_string()), "{told}");
 }
 
@@ -38,12 +38,12 @@ print('ready', flush=True); input()";
     holder.expect("ready");
     let pid = holder.pid().to_string();
     for user in [User::Root, User::Alice] {
-        let told = bench.lfp(user, &["who", PORT]).run();
+        let told = bench.look(user, &["who", PORT]);
         assert!(told.said("open") && told.said(&pid) && told.said("alice"), "{user:?}: {told}");
     }
-    let told = bench.lfp(User::Bob, &["who", PORT]).run();
+    let told = bench.look(User::Bob, &["who", PORT]);
     assert!(told.said("nobody holds it") && told.said("shown to root only"), "{told}");
-    let told = bench.lfp(User::Bob, &["--json", "who", PORT]).run();
+    let told = bench.look(User::Bob, &["--json", "who", PORT]);
     assert!(told.said("\"complete\":false"), "{told}");
 }
 
@@ -82,7 +82,7 @@ fn all_devices_in_one_list() {
     let bench = Bench::open();
     let _holder = bench.holder(User::Alice);
     bench.plant(User::Bob, "LCK..ttyS9", GONE);
-    let told = bench.lfp(User::Bob, &["list"]).run();
+    let told = bench.look(User::Bob, &["list"]);
     let lines: Vec<&str> = told.output().lines().collect();
     assert!(lines[0].starts_with("DEVICE"), "{told}");
     assert!(lines[1].starts_with("/dev/ttyW0") && lines[1].contains("alive"), "{told}");
@@ -109,7 +109,7 @@ fn a_device_is_one_under_all_its_names(#[case] route: &[&str]) {
     bench.lfp(User::Root, &["--direct", "lock", "--pid", &pid, by_id]).run().expect(0);
     assert_eq!(bench.locks().len(), 6, "{:?}", bench.locks());
     for words in [&["list"][..], &["who", PORT], &["who", "modemW", by_id, PORT]] {
-        let told = bench.lfp(User::Bob, &[route, words].concat()).run();
+        let told = bench.look(User::Bob, &[route, words].concat());
         let lines: Vec<&str> = told.output().lines().collect();
         assert_eq!(lines.len(), 3, "{words:?}: {told}");
         let columns: Vec<&str> = lines[1].split_whitespace().take(4).collect();
@@ -118,12 +118,12 @@ fn a_device_is_one_under_all_its_names(#[case] route: &[&str]) {
         // Where there is no udev, a link is known when it is asked for or seen in a lock's name.
         assert!(lines[2].contains(by_id) || words == ["who", PORT], "{told}");
     }
-    let told = bench.lfp(User::Bob, &[route, &["--json", "list"]].concat()).run();
+    let told = bench.look(User::Bob, &[route, &["--json", "list"]].concat());
     let device = "[{\"device\":\"/dev/ttyW0\",\"names\":[\"/dev/";
     assert!(told.said(device) && told.output().matches("\"names\":").count() == 1, "{told}");
     assert_eq!(told.output().matches("\"file\":\"/var/lock/LCK..").count(), 5, "{told}");
     assert_eq!(told.output().matches("\"device\":\"/dev/ttyW0\"").count(), 7, "{told}");
-    let told = bench.lfp(User::Bob, &[route, &["--json", "who", "modemW"]].concat()).run();
+    let told = bench.look(User::Bob, &[route, &["--json", "who", "modemW"]].concat());
     assert!(told.said("[{\"device\":\"/dev/ttyW0\",\"names\":[\"/dev/modemW\""), "{told}");
 }
 
@@ -131,9 +131,9 @@ fn a_device_is_one_under_all_its_names(#[case] route: &[&str]) {
 #[ignore = "needs namespaces: tests/run"]
 fn without_holders_list_says_so() {
     let bench = Bench::open();
-    let told = bench.lfp(User::Root, &["list"]).run();
+    let told = bench.look(User::Root, &["list"]);
     assert_eq!(told.output(), format!("nobody holds a serial port ({OUTSIDE})\n"));
-    let told = bench.lfp(User::Root, &["--json", "list"]).run();
+    let told = bench.look(User::Root, &["--json", "list"]);
     assert_eq!(told.output(), "{\"complete\":false,\"service\":false,\"devices\":[]}\n");
 }
 
@@ -147,7 +147,7 @@ fn a_container_says_that_it_does_not_see_others() {
         bench.command("unshare").args(unshare).args(words).no_input().run()
     };
     let flock = bench.ready(User::Alice, "exec flock /dev/ttyW0 -c 'echo ready; sleep 1000'");
-    let told = bench.lfp(User::Root, &["who", PORT]).run();
+    let told = bench.look(User::Root, &["who", PORT]);
     assert!(told.said(&flock.pid().to_string()), "{told}");
     let told = in_a_container(&["who", PORT]);
     assert_eq!(told.output(), format!("/dev/ttyW0: nobody holds it ({OUTSIDE})\n"), "{told}");
@@ -196,15 +196,15 @@ fn the_service_is_asked_where_it_is() {
         bench.shell(User::Root, "chmod 0400 /run/lock/LCK*; chown lfpd /run/lock/LCK*").code(),
         0
     );
-    let told = bench.lfp(User::Bob, &["who", PORT]).run();
+    let told = bench.look(User::Bob, &["who", PORT]);
     assert!(!told.said(&holder.pid().to_string()), "{told}");
     assert!(told.said("unknown"), "{told}");
     let _service = bench.serve(User::Lfpd);
-    let told = bench.lfp(User::Bob, &["who", PORT]).run();
+    let told = bench.look(User::Bob, &["who", PORT]);
     assert!(told.said(&holder.pid().to_string()) && told.said("alice"), "{told}");
-    let told = bench.lfp(User::Bob, &["--json", "who", PORT]).run();
+    let told = bench.look(User::Bob, &["--json", "who", PORT]);
     assert!(told.said("\"service\":true"), "{told}");
-    let told = bench.lfp(User::Bob, &["--direct", "who", PORT]).run();
+    let told = bench.look(User::Bob, &["--direct", "who", PORT]);
     assert!(!told.said(&holder.pid().to_string()), "{told}");
 }
 
@@ -284,7 +284,7 @@ fn text_from_strangers_cannot_control_the_terminal() {
         let moved = told.output().chars().find(|c| c.is_control() && *c != '\n');
         assert_eq!(moved, None, "{words:?}: {told}");
     }
-    let listed = bench.lfp(User::Bob, &["list"]).run();
+    let listed = bench.look(User::Bob, &["list"]);
     assert_eq!(listed.output().lines().count(), 3, "{listed}");
 }
 
@@ -309,7 +309,7 @@ fn tables_have_colours_only_on_a_capable_terminal(
     let process = lfp.spawn();
     let shown = until(LIMIT, || process.output().contains("ttyW0").then(|| process.output()));
     assert_eq!(shown.expect("a table").contains('\x1b'), coloured);
-    let piped = bench.lfp(User::Root, &["who", PORT]).run();
+    let piped = bench.look(User::Root, &["who", PORT]);
     assert!(!piped.said("\x1b"), "{piped}");
 }
 
@@ -334,14 +334,14 @@ fn the_former_holder_of_a_stale_lock_is_shown(#[case] start: fn(&Bench, User) ->
     holder.kill();
     bench.plant(User::Bob, "LCK..ttyS9", GONE);
     for route in [&["--direct"][..], &[]] {
-        let told = bench.lfp(User::Bob, &[route, &["list"]].concat()).run();
+        let told = bench.look(User::Bob, &[route, &["list"]].concat());
         let columns = |line: usize| -> Vec<String> {
             let line = told.output().lines().nth(line).unwrap_or_default();
             line.split_whitespace().take(4).map(str::to_owned).collect()
         };
         assert_eq!(columns(1), ["/dev/ttyS9", "4000000", "(bob)", "stale"], "{told}");
         assert_eq!(columns(2), ["/dev/ttyW0", &pid, "alice", "stale"], "{told}");
-        let told = bench.lfp(User::Bob, &[route, &["--json", "who", "ttyS9"]].concat()).run();
+        let told = bench.look(User::Bob, &[route, &["--json", "who", "ttyS9"]].concat());
         assert!(told.said("\"uid\":null,\"user\":null"), "{told}");
     }
     service.kill();

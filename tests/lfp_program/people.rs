@@ -38,12 +38,12 @@ fn an_orphan_takes_nothing_for_the_process_that_adopted_it() {
 #[ignore = "needs namespaces: tests/run"]
 fn a_typo_is_no_free_port() {
     let bench = Bench::open();
-    let told = bench.lfp(User::Bob, &["who", "ttyW9"]).run().expect(66);
+    let told = bench.look(User::Bob, &["who", "ttyW9"]).expect(66);
     let expected = "lfp: /dev/ttyW9: there is no such device; did you mean /dev/ttyW0?\n";
     assert_eq!(told.output(), expected);
     // But one that was pulled out while somebody had it is told of.
     bench.plant(User::Bob, "LCK..ttyW9", 1);
-    let told = bench.lfp(User::Bob, &["who", "ttyW9"]).run().expect(0);
+    let told = bench.look(User::Bob, &["who", "ttyW9"]).expect(0);
     assert!(told.said("/dev/ttyW9") && told.said("alive"), "{told}");
 }
 
@@ -70,7 +70,7 @@ fn a_claim_of_a_strangers_is_no_lock() {
     let pid = alices.pid().to_string();
     bench.shell(User::Bob, &format!("printf '%10d\\n' {pid} >/tmp/LCK..ttyW0")).expect(0);
     assert_eq!(bench.lfp(User::Bob, &["who", "-q", PORT]).run().code(), 1, "it is free");
-    let told = bench.lfp(User::Bob, &["who", PORT]).run();
+    let told = bench.look(User::Bob, &["who", PORT]);
     assert!(told.said("ignored") && !told.said("sleep"), "{told}");
     let words = ["wait", PORT, "--pid", &pid, "--timeout", "30"];
     bench.lfp(User::Alice, &words).run().expect(0);
@@ -149,7 +149,7 @@ fn a_login_on_the_port_is_seen_by_all() {
     let bench = Bench::open();
     let line = "setsid --wait sh -c 'exec 3<>/dev/ttyW0; echo ready; exec sleep 1000'";
     let _login = bench.ready(User::Root, line);
-    let told = bench.lfp(User::Bob, &["who", PORT]).run();
+    let told = bench.look(User::Bob, &["who", PORT]);
     assert!(told.said("root") && told.said("open") && told.said("sleep 1000"), "{told}");
     let end = bench.called(User::Bob, &["--direct", "lock", PORT]).run();
     assert!(end.said("locked, but open without a lock in pid"), "{end}");
@@ -162,7 +162,7 @@ fn free_ports_are_listed_with_their_names() {
     let made = "mkdir -p /dev/serial/by-id; ln -s ../../ttyW0 /dev/serial/by-id/usb-W; \
                 ln -s ttyW0 /dev/gps";
     assert_eq!(bench.shell(User::Root, made).code(), 0);
-    let told = bench.lfp(User::Bob, &["list", "--all"]).run();
+    let told = bench.look(User::Bob, &["list", "--all"]);
     let lines: Vec<&str> = told.output().lines().collect();
     let [_, port, names, remark] = lines.as_slice() else { panic!("{told}") };
     let columns: Vec<&str> = port.split_whitespace().take(4).collect();
@@ -170,10 +170,10 @@ fn free_ports_are_listed_with_their_names() {
     assert!(names.contains("/dev/gps"), "{told}");
     // Bob does not see which ports the programs of others have open.
     assert!(remark.contains("as far as you may see") && remark.contains("sudo lfp list"), "{told}");
-    let told = bench.lfp(User::Root, &["list", "--all"]).run();
+    let told = bench.look(User::Root, &["list", "--all"]);
     assert!(told.said("free") && !told.said("sudo"), "{told}");
     let _holder = bench.holder(User::Alice);
-    let told = bench.lfp(User::Bob, &["list", "--all"]).run();
+    let told = bench.look(User::Bob, &["list", "--all"]);
     assert!(!told.said("free") && told.said("alive"), "{told}");
 }
 

@@ -137,7 +137,7 @@ fn the_service_is_gone_at_the_end() {
     lfp.end_input();
     let end = lfp.wait(LIMIT).expect(4);
     assert!(end.said("the lock is stale now"), "{end}");
-    let told = bench.lfp(User::Bob, &["who", PORT]).run();
+    let told = bench.look(User::Bob, &["who", PORT]);
     assert!(told.said("stale"), "{told}");
 }
 
@@ -201,7 +201,7 @@ fn a_shell_waits(#[case] start: fn(&Bench, User) -> Process<'_>) {
     shell.end_input();
     assert_eq!(shell.wait(LIMIT).code(), 0);
     // A service that has a line also removes the locks of the dead.
-    let told = bench.lfp(User::Bob, &["who", PORT]).run();
+    let told = bench.look(User::Bob, &["who", PORT]);
     assert!(told.said("stale") || told.said("nobody"), "the lock is not the shell's: {told}");
 }
 

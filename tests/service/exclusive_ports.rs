@@ -497,11 +497,16 @@ impl<'g> Mortal<'g> {
 
     /// Waits for what comes about whether or not the service is killed meanwhile.
     fn wait_for(&mut self, what: &str, is_so: impl Fn() -> bool) {
+        self.wait_for_or_death(what, |_| is_so());
+    }
+
+    /// The same for what may depend on it.
+    fn wait_for_or_death(&mut self, what: &str, is_so: impl Fn(bool) -> bool) {
         let holds_then = || {
             self.succeed();
-            is_so()
+            is_so(self.has_died)
         };
-        assert!(comes(holds_then), "{what}");
+        assert!(comes(holds_then), "{what}: {} {}", self.has_died, self.service.output());
     }
 }
 
@@ -529,14 +534,17 @@ fn the_service_is_killed_at_every_call(
             let _ = ask("unlock");
             !ground.sandbox.path(LOCK_FILE).exists()
         });
-        if !mortal.has_died {
-            mortal.wait_for("the end of the mode", || ground.is_open_to_all());
-        }
+        // The mode of a port whose lock has ended stays until the last close if the service is killed now.
+        mortal.wait_for_or_death("the end of the mode", |has_died| {
+            has_died || ground.is_open_to_all()
+        });
         holder.kill();
-        mortal.wait_for("the end of the mode", || ground.is_open_to_all());
-        mortal.service.kill();
+        mortal.wait_for("the end of the mode with the last close", || ground.is_open_to_all());
+        // It may be killed at what it does last, when there is nothing to wait for.
+        let has_died = mortal.has_died || !mortal.service.runs();
+        drop(mortal);
         let _ = std::fs::remove_file(ground.sandbox.path(SOCKET));
-        if !mortal.has_died {
+        if !has_died {
             break;
         }
         deaths += 1;

@@ -10,11 +10,11 @@ ip link add near type veth peer name far netns $peer
 ip addr add 10.77.0.1/24 dev near; ip link set near up
 there() { nsenter --net=/proc/$peer/ns/net "$@"; }
 there ip addr add 10.77.0.2/24 dev far; there ip link set far up
-dflockd --host 10.77.0.1 --read-timeout 5 2>/dev/null & server=$!
+dflockd --host 10.77.0.1 --read-timeout 10 2>/dev/null & server=$!
 export DFLOCK_SERVERS=10.77.0.1
 until dflock ping >/dev/null 2>&1; do sleep 0.05; done
-dflock run wanted --read-timeout 5 -- sleep 1000 & local=$!
-there dflock run held --ttl 1000 --read-timeout 5 -- sleep 1000 & held=$!
+dflock run wanted --read-timeout 10 -- sleep 1000 & local=$!
+there dflock run held --ttl 1000 --read-timeout 10 -- sleep 1000 & held=$!
 shows() { dflock stats | grep -q "$1"; }
 until shows 'lock       held' && shows 'lock       wanted'; do sleep 0.05; done
 there dflock run wanted --timeout 50 -- sleep 1000 & wanted=$!

@@ -20,7 +20,7 @@ pub(crate) fn block(page: &str, name: &str) -> String {
 }
 
 /// Some of the programs take seconds of a processor, and the machine may be busy.
-const LIMIT: Duration = Duration::from_secs(110);
+const LIMIT: Duration = Duration::from_secs(170);
 
 /// A directory to be in, with programs that the recipes run.
 pub(crate) struct Kitchen(tempfile::TempDir);

@@ -61,7 +61,7 @@ pub(crate) fn apart(script: &str, before: &[&Path]) -> Command {
     let path: String =
         before.iter().copied().chain(places).map(|it| format!("{}:", it.display())).collect();
     let mut command = Command::new("timeout");
-    command.args(["--signal=KILL", "120", "unshare", "--net", "--pid", "--fork", "--kill-child"]);
+    command.args(["--signal=KILL", "180", "unshare", "--net", "--pid", "--fork", "--kill-child"]);
     command.args(["--mount-proc", "sh", "-c", script]).stdin(Stdio::null());
     command.env_clear().env("PATH", format!("{path}{PATH}:/usr/sbin:/sbin"));
     command
