@@ -392,7 +392,7 @@ fn holder(path: &[u8]) -> Option<Pid> {
 /// may have planted says nothing.
 pub(crate) fn lock_holder(device: &DeviceName) -> Option<Pid> {
     let base = device.as_str().rsplit('/').next()?;
-    let directory = Path::new("/var/lock");
+    let directory = Dialect::native().lock_dir();
     let path = directory.join(format!("{BEGINNING}{base}"));
     let file = openat(CWD, path, READ, Mode::empty()).ok()?;
     let owner = fstat(&file).ok()?.st_uid;

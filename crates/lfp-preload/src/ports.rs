@@ -244,11 +244,14 @@ fn without(device: &str, why: &str) -> Opening {
 /// files. In the second case, several programs would open the port at once.
 fn denied(device: &str) -> Opening {
     let opening = without(device, "the service denies it");
-    let both = Access::READ_OK | Access::WRITE_OK;
-    match accessat(CWD, device, both, AtFlags::empty()) {
-        Ok(()) => Opening::Refused(NO_LOCK),
-        Err(_) => opening,
-    }
+    if this_process_may_open(device) { Opening::Refused(NO_LOCK) } else { opening }
+}
+
+/// Whether the kernel lets this process read and write a port. The service has its own rule for the processes of others
+/// (`may_open` in lfpd), and has decided by it; this only tells its two reasons apart. By the real user: faccessat(2) knows
+/// no other, and a program with another effective user has no ports mode.
+fn this_process_may_open(device: &str) -> bool {
+    accessat(CWD, device, Access::READ_OK | Access::WRITE_OK, AtFlags::empty()).is_ok()
 }
 
 /// The opening of a locked port has ended, with a descriptor, or -1.

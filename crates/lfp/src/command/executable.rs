@@ -20,6 +20,7 @@ use elf::segment::SegmentTable;
 use nix::fcntl::OFlag;
 use nix::sys::statvfs::{FsFlags, statvfs};
 use nix::unistd::{AccessFlags, access, getgid, getuid};
+use ttylock::{BEGINNING, Dialect};
 
 use crate::sys::{gains_nothing, has_capabilities};
 
@@ -214,7 +215,8 @@ fn is_this_program(file: &File) -> bool {
 fn names_locks(mut file: &File) -> bool {
     let mut bytes = Vec::new();
     let read = file.rewind().and_then(|()| file.take(SEARCHED_BYTES).read_to_end(&mut bytes));
-    let signs: [&[u8]; 2] = [b"LCK..", b"/var/lock"];
+    let directory = Dialect::native().lock_dir().as_os_str();
+    let signs = [BEGINNING.as_bytes(), directory.as_bytes()];
     read.is_ok() && signs.iter().any(|sign| bytes.windows(sign.len()).any(|it| it == *sign))
 }
 

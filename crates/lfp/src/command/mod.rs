@@ -5,7 +5,6 @@
 
 mod actions;
 mod arguments;
-mod broker;
 mod clean;
 mod command_lines;
 mod devices;
@@ -15,6 +14,7 @@ mod executable;
 mod listing;
 mod outcome;
 mod preempt;
+mod requests;
 mod row;
 mod run;
 mod search;

@@ -1,6 +1,6 @@
-//! What only the command asks of a [`Broker`]: to hand locks over, to release those of others, and which processes wait.
-//! Also the likely reasons why the service has refused a request: its answer has none, and most can be checked from here.
-//! They are sentences for people, and decide nothing.
+//! The requests that only the command makes by a [`Broker`]: to hand locks over, to release those of others, to see which
+//! processes wait. And the likely reasons why the service has refused a request: its answer has none, and most can be
+//! checked from here. They are sentences for people, and decide nothing.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -172,7 +172,9 @@ fn no_room(lock_dir: &Path) -> Option<String> {
     }
 }
 
-/// A process that may not open a port may not keep others from it either.
+/// A process that may not open a port may not keep others from it either. The service has decided that about the process
+/// that was named (`may_open` in lfpd). This asks the kernel about `lfp` itself, by its effective user, which is most often
+/// the same.
 fn closed_device(device: &DeviceName) -> Option<String> {
     let both = AccessFlags::R_OK | AccessFlags::W_OK;
     faccessat(AT_FDCWD, &path(device), both, AtFlags::AT_EACCESS).err()?;
