@@ -230,8 +230,10 @@ impl Connections {
         self.wake(id);
     }
 
-    /// Returns the answer to a wait, once. A grant whose lease has ended meanwhile does not count. (A lease that begins with
-    /// its record has no end yet.)
+    /// Returns the answer to a wait, once. A grant whose lease has ended meanwhile does not count: this process may have stood
+    /// still. A lease that begins with its record has not begun here, because the answer waits for the same record. What
+    /// delays the answer after that, in this process or in the network, nobody sees here: so a client that has waited
+    /// renews before it trusts its lease, and the fence of a token refuses late writes.
     pub(in crate::server) fn take_answer(
         &mut self,
         id: ConnId,

@@ -249,7 +249,7 @@ mod tests {
     use super::super::Shared;
     use super::*;
     use crate::sample::take;
-    use leases::{Answer, Claim, Request, Seconds, Verdict};
+    use leases::{Answer, Claim, Refusal, Request, Seconds, Ttl, Verdict};
 
     const NOW: Moment = Moment::from_micros(0);
 
@@ -286,6 +286,44 @@ mod tests {
         assert!(matches!(answer, Answer::Granted(_)));
         assert_eq!(core.recording.commits.may_send(mark.unwrap()), Ok(true));
         assert_eq!(record(&mut core, NOW), 0);
+    }
+
+    /// The server stands still for longer than a lease before the waiter's task runs.
+    #[test]
+    fn a_waiter_gets_no_lease_that_has_ended() {
+        for is_in_etcd in [false, true] {
+            let settings = Settings::default();
+            let shared = Shared::new(settings.clone());
+            let mut core = shared.core();
+            if is_in_etcd {
+                core.recording = Recording::of::<EtcdJournal>();
+                core.begin_term(&Recovered::default(), NOW);
+            }
+            let [holder, waiter] = [(); 2].map(|()| core.admit(&settings, None).unwrap().0);
+            let Ok(Verdict::Now(Answer::Granted(grant))) = core.ask(NOW, holder, take(b"k", 9))
+            else {
+                panic!("it is free");
+            };
+            let (key, timeout) = (Key::new(b"k").unwrap(), Seconds::new(9).unwrap());
+            let ttl = Ttl::new(9);
+            let wait = Request::Acquire { key, claim: Claim::LOCK, timeout, ttl };
+            assert_eq!(core.ask(NOW, waiter, wait), Ok(Verdict::Later));
+            core.ask(NOW, holder, Request::Release { key, token: Some(grant.token) }).unwrap();
+            let later = |seconds| NOW.after(Seconds::new(seconds).unwrap());
+            let (answer, mark) = core.connections.take_answer(waiter, later(20)).unwrap();
+            if !is_in_etcd {
+                assert_eq!(answer, Answer::Refused(Refusal::LeaseExpired));
+                continue;
+            }
+            assert!(matches!(answer, Answer::Granted(_)), "{answer:?}");
+            assert_eq!(core.recording.commits.may_send(mark.unwrap()), Ok(false));
+            assert!(record(&mut core, later(20)) > 0);
+            assert_eq!(core.recording.commits.may_send(mark.unwrap()), Ok(true));
+            for (seconds, holders) in [(28, 1), (29, 0)] {
+                core.engine.advance(later(seconds));
+                assert_eq!(core.engine.census().locks.holders, holders, "{seconds}");
+            }
+        }
     }
 
     /// However long the commit takes, the client has its whole lease.
