@@ -300,7 +300,7 @@ fn version(text: &str) -> Result<Version, String> {
         .ok_or_else(|| format!("needs 1 to {VERSION_CHARS} characters of printable ASCII"))
 }
 
-/// Of `/etc/group` and no other source: name services are code of others, and may take any time.
+/// The number of a group, by `/etc/group` and no other source: name services are code of others, and may take any time.
 fn group(name: &str) -> Result<u32, String> {
     if let Ok(number) = name.parse() {
         return Ok(number);

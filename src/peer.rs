@@ -45,7 +45,7 @@ pub(crate) enum Stranger {
     Remote(SocketAddr),
     /// A socket of a kind that says nothing about its peer.
     OtherFamily,
-    /// The connection is no longer, so its user can no longer be found out.
+    /// The connection has ended, so its user can no longer be found out.
     Gone,
 }
 

@@ -26,11 +26,11 @@ pub enum Command {
     Lock(Request),
     /// Release the device.
     Unlock(Request),
-    /// Take the device as soon as it is free, within so many seconds.
+    /// Take the device as soon as it is free, within this many seconds.
     Wait(Request, u32),
     /// Hand the device from one process to another.
     Pass(Pass),
-    /// Release the device, whosever the process is.
+    /// Release the device for a process of any user.
     Force(Request),
     /// Show the holders of this device, or of any.
     Status(Option<DeviceName>),

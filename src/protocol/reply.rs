@@ -20,8 +20,9 @@
 //! first line has the number of holders and how many of them are shown, at most [`STATUS_HOLDERS`], and with
 //! `waiting=` the number of waiters, if there are any; at most [`STATUS_WAITERS`] of them are shown, after the
 //! holders. `unseen=` names holders that the service sees nowhere: `outside` of its container, and programs of other
-//! `users` that have a port open without any lock; both are `outside,users`. `incomplete=yes` follows where the search for holders by `flock(2)` and by an open port did not come to its
-//! end in time, so that there may be more. Clients look up the names of users, because name services can take any time.
+//! `users` that have a port open without any lock; both are `outside,users`. `incomplete=yes` follows if the search for
+//! holders by `flock(2)` and by an open port did not come to its end in time, so that there may be more. Clients look up
+//! the names of users, because name services can take any time.
 //! Then there is one line for each holder, `key=value` with one blank between, in this order:
 //!
 //! | key | value |

@@ -36,7 +36,7 @@ pub(crate) struct ConnectionLimits {
     pub(crate) per_user: usize,
 }
 
-/// Whose a connection is.
+/// The owner of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Owner {
     /// The user for whom it counts.

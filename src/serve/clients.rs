@@ -1,5 +1,5 @@
-//! The connections of a daemon, and when each of them has its next moment; and how many descriptors it may have, and how
-//! they are divided. Knows nothing of the service.
+//! The connections of a daemon, and when each of them needs its next turn; and how many descriptors the daemon may have,
+//! and how they are divided. Knows nothing of the service.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -102,7 +102,7 @@ impl Shares {
     }
 }
 
-/// How many descriptors a daemon needs for itself, which has opened so many lock directories: those that are
+/// How many descriptors a daemon needs for itself if it has opened this many lock directories: those that are
 /// open now, the directories once more, for the thread that answers STAT, those of the thread of `--exclusive`, and what
 /// comes and goes.
 pub(super) fn own(directories: usize, makes_exclusive: bool) -> usize {

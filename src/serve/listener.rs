@@ -1,4 +1,4 @@
-//! Listening sockets: opened by a daemon, or passed by systemd or inetd. And where a daemon listens, as it is written:
+//! Listening sockets: opened by a daemon, or passed by systemd or inetd. Also the addresses of a daemon as text:
 //! `127.0.0.1:50001`, `[::1]:50001`, `unix:PATH`. Never an address that other hosts can reach.
 //!
 //! Never takes a Unix socket from a daemon that is running.

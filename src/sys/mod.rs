@@ -72,7 +72,7 @@ pub(crate) struct Subject {
 }
 
 impl Credentials {
-    /// Whose rights count when somebody asks. A user who names a waiting `su(1)` gets no right of root by that: an
+    /// The user and groups whose rights count for an asker. A user who names a waiting `su(1)` gets no right of root: an
     /// effective user or group counts only if the asker is that user or in that group, like a set-user-ID program that
     /// asks for itself.
     pub(crate) fn subject_for(&self, asker: Asker) -> Subject {

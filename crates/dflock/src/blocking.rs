@@ -1,4 +1,4 @@
-//! The same client for programs without a runtime: each call blocks its thread.
+//! The client for programs without a runtime: each call blocks its thread.
 //!
 //! ```no_run
 //! use std::time::Duration;

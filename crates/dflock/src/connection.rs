@@ -261,7 +261,7 @@ impl Connection {
         timeout(limit, self.answer()).await.ok()?.ok()
     }
 
-    /// The grants of such an answer to a request for so many keys.
+    /// The grants of a late answer to a request for this many keys.
     pub(super) async fn late_grants(&mut self, many: usize, limit: Duration) -> Vec<Grant> {
         let Some(line) = self.late_answer(limit).await else { return Vec::new() };
         let abilities = self.abilities.unwrap_or_default();
@@ -335,8 +335,8 @@ impl Connection {
         }
     }
 
-    /// One line of at most so many bytes: an answer, or `None` for news. What has come of it is kept when the future is
-    /// dropped.
+    /// One line of at most `most_bytes`: an answer, or `None` for news. If the future is dropped, the beginning of the line
+    /// is kept.
     async fn hear(&mut self, most_bytes: u64) -> Result<Option<String>, ClientError> {
         let room = most_bytes.saturating_add(1).saturating_sub(self.line.len() as u64);
         let heard = (&mut self.stream).take(room).read_until(b'\n', &mut self.line).await;

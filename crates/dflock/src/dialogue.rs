@@ -121,7 +121,7 @@ pub(super) fn grant(
     Ok(grants(line, 1, kind, abilities)?.and_then(|mut grants| grants.pop()))
 }
 
-/// The answer to `al`, of which so many keys were asked. `None` if one of them is in use.
+/// The answer to `al` for this many keys. `None` if one of them is in use.
 pub(super) fn grants(
     line: &str,
     many: usize,

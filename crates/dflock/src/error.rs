@@ -168,7 +168,7 @@ impl ClientError {
         matches!(self, Self::Refused(Refusal::Error | Refusal::LeaseExpired))
     }
 
-    /// Of `watch` or `value`: a server that does not know the request says no more than `error`.
+    /// The error of `watch` or `value`: a server that does not know the request says no more than `error`.
     pub(super) fn of_watching(self, request: &'static str) -> Self {
         if self.is_not_held() { Self::NotWatched(request) } else { self }
     }

@@ -349,9 +349,9 @@ pub(super) struct Holds {
     /// For orders to this session.
     pub(super) orders: Orders,
     inbox: mpsc::UnboundedReceiver<Order>,
-    /// All holds are to be left at the server. Whoever waits for that is woken when this session drops its holds.
+    /// All holds are to be left at the server. A task that waits for that is woken when this session drops its holds.
     pub(super) is_detaching: bool,
-    /// Of everything that works for the client; see [`super::session::Sessions`].
+    /// Shows that this session still works for the client; see [`super::session::Sessions`].
     alive: watch::Receiver<()>,
 }
 

@@ -101,7 +101,7 @@ pub(super) fn seconds_to_wait(time: Duration) -> Result<u32, ArgumentError> {
     u32::try_from(count).map_err(|_| ArgumentError::TimeLong)
 }
 
-/// The same of the length of a lease, which is never zero.
+/// The whole seconds of the length of a lease, which is never zero.
 pub(super) fn seconds_of_lease(time: Option<Duration>) -> Result<Option<u32>, ArgumentError> {
     let count = time.map(seconds_to_wait).transpose()?;
     if count == Some(0) { Err(ArgumentError::Ttl) } else { Ok(count) }

@@ -176,7 +176,7 @@ pub(super) fn effective_margin(margin: Duration, renewal_interval: Duration) -> 
     margin.min(renewal_interval)
 }
 
-/// How long one of so many servers may take to answer if all are to be tried before the end.
+/// How long one of this many servers may take to answer if all are to be tried before the end.
 pub(super) fn share(end: Instant, now: Instant, servers: u32, most: Duration) -> Duration {
     let left = end.saturating_duration_since(now);
     left.checked_div(servers).unwrap_or(left).min(most)

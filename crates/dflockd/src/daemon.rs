@@ -29,8 +29,8 @@ use tracing::Level;
 const TURNS_PER_LOOK: u32 = 256;
 
 /// The most connections that are served together: first the requests of all, then their answers. The processor's cache
-/// holds what so many need here and in the kernel. With a thousand, the first one's part is gone before it is answered.
-/// Each takes two turns, so all are answered before `TURNS_PER_LOOK` brings more.
+/// holds what this many need here and in the kernel. With a thousand, the data of the first has left the cache before it is
+/// answered. Each connection takes two turns, so all are answered before `TURNS_PER_LOOK` brings more.
 const EVENTS_PER_LOOK: usize = 64;
 
 /// The most HTTP connections: each needs some 20 KB while it is used.

@@ -305,7 +305,7 @@ impl InTheWay {
         Self { holder: holder.cloned().map(Box::new), ..Self::default() }
     }
 
-    /// Of two, the one with more details.
+    /// This error or the other one, whichever has more details.
     pub(crate) fn or(self, other: Self) -> Self {
         if self.holder.is_some() || self.left_by.is_some() { self } else { other }
     }

@@ -25,7 +25,7 @@ pub struct Acquiring {
     cancel: Option<Cancel>,
 }
 
-/// Of the thread that waits.
+/// The answer of the thread that waits.
 #[derive(Debug, Default)]
 struct Answer {
     result: Option<Result<Guard, Error>>,

@@ -37,7 +37,7 @@ pub const WRITING_TIME: Duration = Duration::from_secs(2);
 /// The shortest pause between two checks of a stale lock that only another user may remove.
 pub const LEFT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// After so many checks in a row that find the lock free, the first waiter has had its turn: it is stopped, or stands
+/// After this many checks in a row that find the lock free, the first waiter has had its turn: it is stopped, or stands
 /// there to stop others. The lock is free for the next process that asks.
 pub const MOST_TURNS_MISSED: u32 = 3;
 

@@ -417,7 +417,7 @@ fn beginning(bytes: &[u8]) -> Option<OsString> {
     (!bytes.is_empty()).then(|| OsString::from_vec(bytes.to_owned()))
 }
 
-/// Of a name that is no text nothing can be cut off here.
+/// The beginning of a name. Here only text can be cut: a name that is none has no beginning.
 #[cfg(not(unix))]
 fn beginning(bytes: &[u8]) -> Option<OsString> {
     std::str::from_utf8(bytes).ok().filter(|text| !text.is_empty()).map(OsString::from)

@@ -82,7 +82,7 @@ pub struct Config {
     pub acquire_timeout: Option<Duration>,
     /// The pause between two checks of a waiter to which nothing was reported. 100 ms.
     pub retry_interval: Duration,
-    /// Tags are cut to so many characters, at most 10,000, which is also the default.
+    /// The longest tag, in characters; longer ones are cut. At most 10,000, which is also the default.
     pub longest_tag: usize,
     /// The permission bits of the lock file, whatever the umask; of 0666 ([`MODE_BITS`](crate::limits::MODE_BITS)).
     /// 0644.

@@ -64,7 +64,7 @@ struct InUse {
     given_up: Option<Instant>,
     generation: u64,
     channel: Option<Channel>,
-    /// Of the login, if etcd has users. All members know it.
+    /// The token of the login, if etcd has users. All members know it.
     token: Option<MetadataValue<Ascii>>,
 }
 
@@ -349,7 +349,7 @@ async fn authenticate(channel: Channel, user: &EtcdUser) -> Result<MetadataValue
     token.parse().map_err(|_| "etcd gave a token that cannot be sent back".to_owned())
 }
 
-/// The pause after so many attempts without a clear answer.
+/// The pause after this many attempts without a clear answer.
 fn pause(failed: u32) -> Duration {
     PAUSE.saturating_mul(failed).min(LONGEST_PAUSE)
 }

@@ -3,7 +3,7 @@
 //! A call comes here only after it has failed for lack of permission, or has looked at a lock. The result `None` means
 //! that the result of the real call stands.
 //!
-//! Both modes ask here whose lock a lock file is, and read small files of the system.
+//! Both modes learn here which process holds a lock file, and read small files of the system.
 
 use std::borrow::Cow;
 use std::ffi::CStr;
@@ -400,7 +400,7 @@ pub(crate) fn lock_holder(device: &DeviceName) -> Option<Pid> {
 }
 
 /// Whether the lock file of a holder is of a user who may lock for that process. `None` if no such file is there, or
-/// not any more. Whoever holds a lock by the kernel's list is believed.
+/// not any more. A holder by the kernel's list is believed.
 pub(crate) fn is_believed(holder: &Holder) -> Option<bool> {
     let Some(name) = holder.scheme.file() else { return Some(true) };
     let found = |it: PathBuf| lstat(it.join(name)).ok().map(|seen| (it, seen.st_uid));

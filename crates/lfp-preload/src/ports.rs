@@ -178,7 +178,7 @@ fn busy(mut service: Service, name: &DeviceName, number: u64, asks: &mut Asks) -
         }
         return ours(number, asks);
     }
-    // Whoever had it has released it since: another thread of this process, too.
+    // Its holder has released it since; that may be another thread of this process.
     if is_answered && holders.is_empty() && asks.once_more() {
         return None;
     }

@@ -142,7 +142,7 @@ pub unsafe extern "C" fn ttylock_helper(device: *const c_char) -> c_int {
     unsafe { helped(device, |name| crate::lock(name, Pid::this())) }
 }
 
-/// The same of `lockdev -u`.
+/// What `lockdev -u` does for the process that starts it: the same results.
 ///
 /// # Safety
 /// `device` is null or a C string.
@@ -152,7 +152,7 @@ pub unsafe extern "C" fn ttyunlock_helper(device: *const c_char) -> c_int {
     unsafe { helped(device, |name| crate::unlock(name, Some(Pid::this()))) }
 }
 
-/// The same of `lockdev` without an option: 0, nobody has the device.
+/// What `lockdev` does without an option: the same results; 0 means that nobody has the device.
 ///
 /// # Safety
 /// `device` is null or a C string.

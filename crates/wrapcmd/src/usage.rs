@@ -1,5 +1,5 @@
-//! The command line of a program that runs another: how it is parsed, what is known of one that is wrong, and the words
-//! for it. The same in all our programs (docs/conventions.md).
+//! The command line of a program that runs another: how it is parsed, what can be known of a wrong one, and the messages
+//! about it. The same in all our programs (docs/conventions.md).
 //!
 //! Pure.
 
@@ -265,7 +265,7 @@ pub struct OwnWords<'a> {
 }
 
 impl<'a> OwnWords<'a> {
-    /// Of these words, the program's name first.
+    /// The own words among these, of which the first is the program's name.
     #[must_use]
     pub fn of(program: &'a Command, words: &[OsString]) -> Self {
         let (mut own, mut command) = (Self::default(), program);

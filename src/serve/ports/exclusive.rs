@@ -47,8 +47,8 @@ struct PortsState {
 struct Port {
     /// The process that has the lock.
     holder: Option<ProcessIdentity>,
-    /// Its mode.
-    set: Option<Set>,
+    /// The mode that we have set.
+    set: Option<SetMode>,
     /// The mode of an earlier lock, which is still to be ended.
     left: Option<Node>,
     /// The thread is to examine it at once.
@@ -57,7 +57,7 @@ struct Port {
 
 /// The exclusive mode, as we have set it.
 #[derive(Clone, Copy, Debug)]
-struct Set {
+struct SetMode {
     node: Node,
     /// The number of the holder's descriptor.
     number: i32,
@@ -166,7 +166,9 @@ impl Port {
 
     /// Ends the mode through the descriptor through which it was set, if that still exists.
     fn end_at_once(&mut self) {
-        let (Some(who), Some(Set { node, number, .. })) = (&self.holder, self.set) else { return };
+        let (Some(who), Some(SetMode { node, number, .. })) = (&self.holder, self.set) else {
+            return;
+        };
         let duplicate =
             Duplicate::again(who.pid, number, &node, Closing::Apart(real_user(who.pid)));
         if let Ok(Some(duplicate)) = duplicate {
@@ -311,7 +313,7 @@ impl ExclusiveWork {
         let made = duplicate.make_exclusive();
         let is_ours = held.set.is_some() || made.as_ref().is_ok_and(|made| *made);
         let (number, is_watched) = (duplicate.number(), duplicate.is_by(&node));
-        held.set = is_ours.then_some(Set { node, number, is_watched });
+        held.set = is_ours.then_some(SetMode { node, number, is_watched });
         drop(state);
         match made {
             Ok(true) => {
@@ -375,7 +377,7 @@ mod tests {
     #[test]
     fn an_end_that_is_seen_twice_leaves_the_mode_to_be_ended() {
         let node = Node::of(&std::fs::metadata("/dev/null").unwrap());
-        let set = Some(Set { node, number: 3, is_watched: true });
+        let set = Some(SetMode { node, number: 3, is_watched: true });
         let mut port = Port { set, ..Port::default() };
         port.release();
         port.leave_mode();

@@ -102,7 +102,7 @@ impl AsFd for OpenPorts {
     }
 }
 
-/// Of the ports that cannot be watched.
+/// Reports the ports that cannot be watched.
 fn report(log: &mut Log, unwatched: Vec<(String, Errno)>) {
     for (port, errno) in unwatched {
         log.record(Severity::Warning, &format_args!("cannot watch {port}: {}", errno.desc()));

@@ -1,4 +1,4 @@
-//! The commands that ask the server once and print the answer, `stats` among them with its words for people; and `dflock
+//! The commands that ask the server once and print the answer, `stats` also in words for people; and `dflock
 //! watch`, which prints the holder of a key as lines of JSON, whenever it changes.
 
 use std::ffi::{OsStr, OsString};
@@ -212,7 +212,7 @@ async fn key_stats(key: &OsStr, client: &Client, form: Form) -> Result<(), Failu
     }
 }
 
-/// Of servers that are one service the first that answers knows everything.
+/// If the servers are one service, the first that answers knows everything.
 pub(super) async fn stats(
     wanted: &args::StatsArgs,
     client: &Client,

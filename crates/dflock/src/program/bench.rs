@@ -4,7 +4,7 @@
 //! Ends in bounded time, whatever the server does: a run by time at its end plus a grace for outstanding answers, a run
 //! by pairs when no answer comes for a while.
 //!
-//! The results are the latencies, the holders of each key, and the table for people and JSON for programs that they become.
+//! The results are the latencies and the holders of each key, as a table for people and as JSON for programs.
 //! Latencies are counted by size. A value keeps its seven leading bits, so a quantile is at most 1.6 % above the value it
 //! stands for, and there are few different ones.
 //!

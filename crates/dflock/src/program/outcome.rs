@@ -39,7 +39,7 @@ pub(super) enum Failure {
     Client(ClientError),
     /// Nobody listens at the HTTP port of a server.
     NoHttp(ServerAddress, io::Error),
-    /// The same of one of several servers that were asked.
+    /// What the client library reports about one of several servers that were asked.
     Asked(ServerAddress, ClientError),
 }
 
@@ -249,7 +249,7 @@ pub(super) fn complain(failure: &Failure, form: Form) {
     }
 }
 
-/// The same of a command that has begun: standard output is its own.
+/// Complains about a command that has begun: standard output is the command's.
 pub(super) fn complain_beside_command(failure: &Failure, form: Form) {
     match form {
         Form::Json => {

@@ -1,5 +1,5 @@
-//! Turns arguments and environment into client settings, also the name that a holder gives to the server, for people: user,
-//! host, process, command.
+//! Turns arguments and environment into client settings. One of them is the name under which the server shows a holder to
+//! people: user, host, process, command.
 
 use std::cmp::Ordering;
 use std::ffi::{OsStr, OsString};
@@ -73,7 +73,7 @@ pub(super) fn separated(mut words: Vec<OsString>) -> Vec<OsString> {
     words
 }
 
-/// `--key a b -- make`: whoever overlooks the rule would run without the lock `b`.
+/// `--key a b -- make`: a user who overlooks the rule would run without the lock `b`.
 fn doubtful_key(run: &ArgMatches) -> Option<String> {
     let is_after = run.index_of("keys")? < run.index_of("key")?;
     let key = run.get_one::<OsString>("key").filter(|_| is_after)?;

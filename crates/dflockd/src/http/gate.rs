@@ -150,7 +150,7 @@ pub(super) fn allow_origin(origin: HeaderValue, headers: &mut HeaderMap) {
 /// The most addresses that are remembered. If more ask in one moment, all of them start anew.
 const MOST_ADDRESSES: usize = 65_536;
 
-/// A bucket of requests for each address: so many in a second, and so many at once.
+/// A bucket of requests for each address: a rate in a second, and a burst that may come at once.
 #[derive(Debug)]
 pub(crate) struct Rates {
     /// The time that one request takes of the bucket; 0 for no limit.

@@ -298,7 +298,7 @@ pub(super) struct Seat {
 #[derive(Debug)]
 pub(super) struct Answering {
     seat: Arc<Seat>,
-    /// Of the seat, as soon as the request is not refused.
+    /// The place of the seat, as soon as the request is not refused.
     place: Option<SeatKey>,
 }
 
@@ -322,7 +322,7 @@ impl Table {
 }
 
 impl Seats {
-    /// For at most so many connections, and so many that have made no request yet.
+    /// Seats for at most `most` connections, of which `most_silent` have made no request yet.
     pub(super) fn new(most: usize, most_silent: usize) -> Arc<Self> {
         Arc::new(Self { most, most_silent, table: Mutex::default() })
     }

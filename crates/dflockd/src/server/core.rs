@@ -305,7 +305,7 @@ impl Core {
     }
 }
 
-/// The salts of so many grants come with one call of the system.
+/// The number of grants whose salts come with one system call.
 const SALTS: usize = 64;
 
 /// Makes the tokens of this server: a fence that starts at the wall clock's nanoseconds, so that it grows across restarts,

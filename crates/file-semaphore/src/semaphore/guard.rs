@@ -43,7 +43,7 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// Of what was taken.
+    /// The guard of a slot that was taken.
     pub(crate) fn of(files: &Arc<Files>, taken: Taken) -> Self {
         let Taken { slot, name, published, info } = taken;
         let (files, published, taker) = (Arc::clone(files), Some(published), Pid::this());

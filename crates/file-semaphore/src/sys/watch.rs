@@ -115,13 +115,13 @@ mod inotify {
 
     use crate::sys::guarded;
 
-    /// Of the waits that are over, for those that come: closing an instance waits for the kernel to sweep up
+    /// Instances of waits that are over, for later ones: closing an instance waits for the kernel to sweep up
     /// behind it, which takes longer than everything else between a release and the next holder. The
     /// number of instances for each user is small, so few are kept; a forked child does not use its
     /// parent's.
     static KEPT: Mutex<Vec<(Pid, Inotify)>> = Mutex::new(Vec::new());
 
-    /// So many are kept at most.
+    /// The most that are kept.
     const MOST_KEPT: usize = 2;
 
     /// A watch on a directory, by an inotify instance.

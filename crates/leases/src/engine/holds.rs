@@ -1,4 +1,4 @@
-//! Holds: their begin, their leases, their connections, and their records; and the queues of the keys: who waits, and who
+//! Holds: their beginning, their leases, their connections, and their records; and the queues of the keys: who waits, and who
 //! gets a slot that becomes free. Pure.
 
 use super::messages::{Answer, Effect, Grant, LeaseStart, Record, RecordedHold};

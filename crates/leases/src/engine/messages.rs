@@ -385,9 +385,9 @@ impl Counters {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(clippy::exhaustive_structs, reason = "a server shows every number")]
 pub struct Census {
-    /// Of keys with a limit of 1.
+    /// Keys with a limit of 1.
     pub locks: Population,
-    /// Of keys with a greater limit.
+    /// Keys with a greater limit.
     pub semaphores: Population,
     /// Readers: holders that share a lock.
     pub lock_readers: usize,

@@ -359,7 +359,7 @@ pub struct KeyLine<'a> {
     /// The number of the owner of the latest hold, also after the owner has ended; 0 without a holder, and for a restored
     /// hold that nobody has owned yet.
     pub owner: u64,
-    /// What that connection is called now; after its end, the name at the grant. `None` without a name.
+    /// The present name of that connection; after its end, the name at the grant. `None` without a name.
     pub owner_name: Option<&'a str>,
     /// Microseconds left of that hold's lease.
     pub left_micros: u64,
@@ -387,7 +387,7 @@ pub struct Party {
     pub serial: u64,
     /// The connection; `None` if it has ended and its hold has stayed.
     pub conn: Option<ConnId>,
-    /// What that connection is called now; after its end, what it was called at the grant.
+    /// The present label of that connection; after its end, the label at the grant.
     pub label: Option<Arc<Label>>,
     /// Microseconds since it began to hold or wait.
     pub since_micros: u64,

@@ -1,7 +1,7 @@
 //! The two rules: whether the holders of a key leave room for a request, and which connection owns a hold. Pure.
 //!
 //! A request becomes a hold when it is the first in the queue and the holders leave room for it. So no request overtakes
-//! another: a reader that comes after a waiting writer has that writer before it. And neither kind starves: the head of
+//! another: a reader that comes after a waiting writer stands behind that writer. And neither kind starves: the head of
 //! the queue waits for holders only.
 //!
 //! A hold has an owner, the connection that got it, and at most one renewer, the last other connection that renewed

@@ -71,7 +71,7 @@ pub enum Ask<'a> {
     Acquire {
         /// The key.
         key: &'a [u8],
-        /// Of which kind.
+        /// The kind of the key: lock, shared lock or semaphore.
         kind: Kind,
         /// The longest wait.
         timeout: u32,
@@ -89,7 +89,7 @@ pub enum Ask<'a> {
     Enqueue {
         /// The key.
         key: &'a [u8],
-        /// Of which kind.
+        /// The kind of the key: lock, shared lock or semaphore.
         kind: Kind,
         /// The length of the lease.
         ttl: Option<u32>,
@@ -98,7 +98,7 @@ pub enum Ask<'a> {
     Wait {
         /// The key.
         key: &'a [u8],
-        /// Of which kind.
+        /// The kind of the key: lock, shared lock or semaphore.
         kind: Kind,
         /// The longest wait.
         timeout: u32,
@@ -107,7 +107,7 @@ pub enum Ask<'a> {
     Release {
         /// The key.
         key: &'a [u8],
-        /// Of which kind.
+        /// The kind of the key: lock, shared lock or semaphore.
         kind: Kind,
         /// The token of the hold.
         token: &'a str,
@@ -116,7 +116,7 @@ pub enum Ask<'a> {
     Renew {
         /// The key.
         key: &'a [u8],
-        /// Of which kind.
+        /// The kind of the key: lock, shared lock or semaphore.
         kind: Kind,
         /// The token of the hold.
         token: &'a str,
@@ -219,7 +219,7 @@ pub struct Granted<'a> {
 /// follows. The next request for it says the same.
 const LOST: &str = "lost ";
 
-/// The answer to `l`, `rl`, `sl`, `w`, `sw` and, for so many keys, `al`; `Some(None)` if the time was over first, or
+/// The answer to `l`, `rl`, `sl`, `w`, `sw` and, for this many keys, `al`; `Some(None)` if the time was over first, or
 /// one of them is in use.
 #[must_use]
 pub fn read_grants(line: &str, many: usize) -> Option<Option<Vec<Granted<'_>>>> {
@@ -259,7 +259,7 @@ pub fn read_renewal(line: &str) -> Option<Option<u32>> {
     if is_ok(line) { Some(None) } else { number(line.strip_prefix("ok ")?).map(Some) }
 }
 
-/// The answer to `grace`: so many seconds; `Some(None)`: until the end of the lease.
+/// The answer to `grace`: the seconds; `Some(None)`: until the end of the lease.
 #[must_use]
 pub fn read_grace(line: &str) -> Option<Option<u32>> {
     match line.strip_prefix("ok ")? {

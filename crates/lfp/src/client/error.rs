@@ -1,10 +1,9 @@
 //! Why a service gave no answer: a closed list, its words, and when a service counts as absent. Pure.
 //!
-//! Absent is only a service without a socket, or one whose socket refuses connections, or one in a network that has no
-//! loopback, where nobody can listen. A queue of connections that is
-//! full, a greeting that does not come, or an answer that takes long belongs to a *busy* service: other programs have
-//! their locks from it. A program that took a busy service for none would open a port beside its holder, and any user
-//! could arrange that with a flood of connections.
+//! A service is absent only if it has no socket, if its socket refuses connections, or if the network has no loopback, so
+//! that nobody can listen. If the queue of connections is full, no greeting comes, or an answer takes long, the service
+//! is *busy*: other programs have their locks from it. A program that took a busy service for an absent one would open a
+//! port beside its holder, and any user could arrange that with a flood of connections.
 
 use std::{fmt, io};
 

@@ -1,5 +1,5 @@
-//! Reads the command lines of other processes, which may take as long as those like: where the arguments are, a process
-//! can put a page of a file system of its own. So a child reads them, which is left behind if it takes too long.
+//! Reads the command lines of other processes. A process can make that take for ever, by keeping its arguments in a page of
+//! a file system of its own. So a child process reads them, and is left behind if it takes too long.
 
 use std::collections::HashMap;
 use std::ffi::OsString;

@@ -78,7 +78,7 @@ impl Failure {
         Self::new("busy", None, text).with(holders, Vec::new())
     }
 
-    /// Its holder has another number here, or none: who is named by a number is another process.
+    /// The holder has another number here, or none: the number that was given belongs to another process.
     pub(super) fn held_elsewhere(holders: Vec<Row>) -> Self {
         let text = "not unlocked: the holder is in another container";
         let way_out =

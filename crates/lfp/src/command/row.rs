@@ -1,5 +1,5 @@
 //! A holder as it is shown to people and programs: as JSON, as text in aligned columns, with times in the time zone of the
-//! machine, and with foreign text made safe to print on a terminal. There is no clock here.
+//! machine, and with foreign text made safe to print on a terminal.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write;

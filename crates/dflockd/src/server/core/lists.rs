@@ -77,7 +77,7 @@ impl Shared {
         self.key_report(key, MOST_PARTIES).unwrap_or_else(|| KeyReport::idle(key))
     }
 
-    /// A key in use, to be shown with at most so many holders and so many waiters.
+    /// A key in use, to be shown with at most `most` holders and as many waiters.
     pub(crate) fn key_report(&self, key: Key<'_>, most: usize) -> Option<KeyReport> {
         let (now, core) = (self.now(), self.core());
         view(&core, now, key, 0..0, 0..0).map(|(view, _)| KeyReport::new(view, most))
@@ -201,7 +201,7 @@ impl KeyReport {
         Self { view, most, begun: false, holders, waiters: None, filled: false }
     }
 
-    /// Of a key that nobody holds or waits for.
+    /// The report of a key that nobody holds or waits for.
     fn idle(key: Key<'_>) -> Self {
         let (name, holders, waiting) = (key.bytes().to_vec(), Vec::new(), Vec::new());
         Self::new(KeyView { name, limit: 1, held: 0, waiters: 0, holders, waiting }, 0)

@@ -99,7 +99,7 @@ impl Recording {
         answered.min(records.len()) as u64
     }
 
-    /// Ready when so many records were noted in this term.
+    /// Ready when this many records were noted in this term.
     pub(in crate::server) fn poll_noted(&mut self, noted: u64, cx: &Context<'_>) -> Poll<()> {
         self.register(cx);
         if self.commits.noted() >= noted { Poll::Ready(()) } else { Poll::Pending }

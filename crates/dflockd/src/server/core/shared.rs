@@ -49,9 +49,9 @@ pub(crate) struct Numbers {
     pub(crate) engine: Counters,
     /// Events at the connections since the start.
     pub(crate) connections: Tallies,
-    /// Connections now.
+    /// Connections now, sessions of HTTP included.
     pub(crate) open_connections: usize,
-    /// Of these, the sessions of HTTP.
+    /// Sessions of HTTP now.
     pub(crate) sessions: usize,
     /// Clients that wait for changes of keys.
     pub(crate) watchers: usize,

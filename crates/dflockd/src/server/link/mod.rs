@@ -104,7 +104,7 @@ fn to_hex(bytes: &[u8]) -> String {
 const STANDBY_SHOWS: &[u8] = b"EXPORTER-dflockd-standby";
 const LEADER_SHOWS: &[u8] = b"EXPORTER-dflockd-leader";
 
-/// Calls `heard` at each sign of life, and returns when the other side has been silent for so many beats. They are counted
+/// Calls `heard` at each sign of life, and returns when the other side has been silent for `most` beats. They are counted
 /// one by one: after a pause of this process, what came meanwhile is seen before the other side is found silent.
 async fn watch_for_silence(ping: Option<h2::PingPong>, most: u32, mut heard: impl FnMut()) {
     let Some(mut ping) = ping else { return };

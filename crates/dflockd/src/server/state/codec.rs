@@ -372,7 +372,7 @@ fn id(rest: &mut &[u8]) -> Option<[u8; 16]> {
 }
 
 impl Checksum {
-    /// Of nothing.
+    /// The checksum of no bytes.
     pub(super) const NONE: Self = Self(0);
 
     /// Continues over these bytes.

@@ -58,7 +58,7 @@ pub(super) struct Loaded {
     pub(super) damage: Option<Damage>,
     /// Whether holds may be missing, by the files as they are now.
     pub(super) doubt: Option<Doubt>,
-    /// The same of an earlier start, and the time that is left to wait.
+    /// Whether holds may be missing since an earlier start, and the time that is left to wait for them.
     pub(super) closing: Option<(Doubt, u64)>,
     /// The directory of these files, if that is known.
     pub(super) dir: Option<DirId>,
