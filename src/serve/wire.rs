@@ -10,7 +10,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{self, MsgFlags, Shutdown};
 use nix::sys::stat::{Mode, umask};
-use rustix::fs::{FileType, Stat, fstat};
+use rustix::fs::{FileType, OFlags, Stat, fstat};
 use rustix::stdio::{stderr, stdin, stdout};
 
 use crate::log::StandardError;
@@ -138,7 +138,9 @@ pub(crate) fn make_safe() -> Descriptors {
     let [input, output, error] = [stdin(), stdout(), stderr()].map(|fd| fstat(fd).ok());
     let standard_error = leads_to(&error, &[&input, &output]);
     if standard_error == StandardError::Clients {
-        if let Ok(null) = File::options().write(true).open("/dev/null") {
+        // By the kernel's call: musl's `open` makes another one for the flag.
+        let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+        if let Ok(null) = rustix::fs::open("/dev/null", flags, rustix::fs::Mode::empty()) {
             // Where this fails, nothing is lost but the last line of defence.
             let _ = nix::unistd::dup2_stderr(null);
         }

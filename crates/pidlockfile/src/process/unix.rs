@@ -8,6 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::{Pid as Number, Signal, test_kill_process};
 
@@ -18,6 +19,9 @@ use super::{ClockShift, Here, Ids, Machine, Pid, ProcessIdentity, Start};
 /// The machine's own pid namespace, to which the processes of all others belong as well
 /// (`PROC_PID_INIT_INO` in the kernel's proc_ns.h).
 const INITIAL_NAMESPACE: u64 = 0xEFFF_FFFC;
+
+/// The machine's own time namespace (`PROC_TIME_INIT_INO` there).
+const INITIAL_TIME_NAMESPACE: u64 = 0xEFFF_FFFA;
 
 /// More than the longest `/proc/PID/stat` (52 numbers and a name of 64 bytes at most), and than the part
 /// of `/proc/PID/status` that is looked at.
@@ -70,7 +74,7 @@ impl Observed {
     #[must_use]
     pub fn status(&self) -> Option<&File> {
         if self.status.get().is_none() && numbers_are_ours() {
-            let _ = self.status.set(File::open(format!("/proc/{}/status", self.who.pid)).ok()?);
+            let _ = self.status.set(open(&format!("/proc/{}/status", self.who.pid)).ok()?);
         }
         self.status.get()
     }
@@ -248,9 +252,9 @@ fn is_called(pid: Pid, who: &ProcessIdentity) -> Option<bool> {
     let numbers = numbers_in(&text)?;
     // The first is ours. A process with a namespace that cannot be seen may be the one.
     let (own, between) = numbers.get(1..).unwrap_or_default().split_last().unzip();
-    let namespace = || pid_namespace(&pid.to_string());
+    let theirs = || namespace(&pid.to_string(), "pid");
     let there = own == Some(&who.pid.as_raw())
-        && namespace().is_none_or(|inode| Some(inode) == who.here.namespace);
+        && theirs().is_none_or(|inode| Some(inode) == who.here.namespace);
     Some(there || between.unwrap_or_default().contains(&who.pid.as_raw()))
 }
 
@@ -260,10 +264,15 @@ fn is_over(error: &io::Error) -> bool {
         || error.raw_os_error() == Some(Errno::SRCH.raw_os_error())
 }
 
+/// Opens a file to be read. By the kernel's call: musl's `open` makes another one for the flag.
+fn open(path: &str) -> Result<File, Errno> {
+    rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).map(File::from)
+}
+
 /// Reads the beginning of a file of `/proc`. One `read(2)` returns all of it, and no signal interrupts it.
 fn read(path: &str) -> io::Result<String> {
     let mut buffer = [0; STAT_BYTES];
-    let length = File::open(path)?.read(&mut buffer)?;
+    let length = open(path)?.read(&mut buffer)?;
     Ok(String::from_utf8_lossy(buffer.get(..length).unwrap_or_default()).into_owned())
 }
 
@@ -291,12 +300,20 @@ fn shows_our_number() -> bool {
         == Some(Pid::this())
 }
 
-/// Where this process is: `/proc/sys/kernel/random/boot_id`, `/proc/self/ns/pid` and
+/// Where this process is: `/proc/sys/kernel/random/boot_id`, `/proc/self/ns/pid`, `/proc/self/ns/time` and
 /// `/proc/self/timens_offsets`.
 pub(super) fn here() -> Here {
+    Here { boot: boot_id(), namespace: namespace("self", "pid"), shift: clock_shift() }
+}
+
+/// How far the clock since boot is ahead in this time namespace. In the machine's own it is not, nor before Linux 5.6, which
+/// has no others. To read the link takes one call, and to read the offsets three.
+fn clock_shift() -> ClockShift {
+    if namespace("self", "time") == Some(INITIAL_TIME_NAMESPACE) {
+        return ClockShift::default();
+    }
     let offsets = read("/proc/self/timens_offsets").unwrap_or_default();
-    let shift = ClockShift { nanoseconds: shift_in(&offsets) };
-    Here { boot: boot_id(), namespace: pid_namespace("self"), shift }
+    ClockShift { nanoseconds: shift_in(&offsets) }
 }
 
 /// The kernel's random name for the current boot, 36 characters. `None` without `/proc`.
@@ -305,12 +322,14 @@ fn boot_id() -> Option<String> {
     Some(id).filter(|id| !id.is_empty())
 }
 
-/// The pid namespace of a process, as the inode number of `/proc/PID/ns/pid`. `None` without it, and if it may not be seen.
+/// The namespace of this kind of a process, as the inode number of `/proc/PID/ns/KIND`. `None` without it, and if it may not
+/// be seen.
 ///
 /// By the text of the link (namespaces(7)): to look at the file itself takes twice as long.
-fn pid_namespace(process: &str) -> Option<u64> {
-    let link = std::fs::read_link(format!("/proc/{process}/ns/pid")).ok()?;
-    link.to_str()?.strip_prefix("pid:[")?.strip_suffix(']')?.parse().ok()
+fn namespace(process: &str, kind: &str) -> Option<u64> {
+    let link = std::fs::read_link(format!("/proc/{process}/ns/{kind}")).ok()?;
+    let number = link.to_str()?.strip_prefix(kind)?.strip_prefix(":[")?;
+    number.strip_suffix(']')?.parse().ok()
 }
 
 /// Whether a process is certainly in the caller's pid namespace, so that its numbers mean the same.
@@ -324,7 +343,7 @@ pub fn is_in_our_namespace(pid: Pid) -> bool {
 /// Whether this is the machine's own pid namespace, from which all processes can be seen.
 #[must_use]
 pub fn is_in_first_namespace() -> bool {
-    pid_namespace("self") == Some(INITIAL_NAMESPACE)
+    namespace("self", "pid") == Some(INITIAL_NAMESPACE)
 }
 
 /// Whether `/proc` hides the processes of other users from this one (`hidepid`, proc(5)). Then it hides the first one, too.

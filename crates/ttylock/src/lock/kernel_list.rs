@@ -16,6 +16,7 @@ use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
 use pidlockfile::{Pid, process};
+use rustix::fs::{Mode, OFlags};
 
 use crate::device::node::{Node, Numbers};
 use crate::limits::LOCK_SEARCH;
@@ -198,9 +199,15 @@ struct Lists {
     second: Option<File>,
 }
 
+/// By the kernel's call: musl's `open` makes another one for the flag.
+fn open_list() -> io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    Ok(rustix::fs::open(LIST, flags, Mode::empty())?.into())
+}
+
 impl Opening {
     fn new() -> io::Result<Self> {
-        Ok(Self { lists: Lists { first: File::open(LIST)?, second: None }, room: PAGE_BYTES })
+        Ok(Self { lists: Lists { first: open_list()?, second: None }, room: PAGE_BYTES })
     }
 }
 
@@ -255,7 +262,7 @@ impl Source for Lists {
             By::First => &self.first,
             By::Second => match &mut self.second {
                 Some(second) => second,
-                none @ None => none.insert(File::open(LIST)?),
+                none @ None => none.insert(open_list()?),
             },
         };
         list.read_at(buffer, place)
