@@ -7,7 +7,7 @@ use std::ffi::OsStr;
 #[cfg(unix)]
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use crate::errno::Errno;
@@ -24,9 +24,18 @@ use crate::{sys, temporary};
 /// pid in its name may mean another process.
 const SWEEP_AGE: Duration = Duration::from_secs(60);
 
+/// Opens a directory to be listed, or only to be used, if this user may not list it. Links in its path are followed.
+///
+/// # Errors
+/// The system's reason.
+#[cfg(unix)]
+pub fn open_directory(path: &Path) -> std::io::Result<OwnedFd> {
+    Ok(sys::open_directory(path)?)
+}
+
 /// An open lock directory.
 ///
-/// The names of temporary files show which process has opened it, so that what it leaves behind is swept when
+/// The names of temporary files show which process has published here first, so that what it leaves behind is swept when
 /// that is gone. A process that was forked since may use it, as long as publishing takes no minute.
 ///
 /// ```
@@ -48,8 +57,8 @@ pub struct Directory {
     identity: Identity,
     mode: u32,
     owner: u32,
-    /// The process that makes temporary files here.
-    pub(crate) maker: Pid,
+    /// The process that makes temporary files here, from the first one on.
+    maker: OnceLock<Pid>,
     /// Whether a published file is held by `flock(2)` from before it has its name.
     pub(crate) is_guarding: bool,
     pub(crate) gate: Option<Gate>,
@@ -74,14 +83,30 @@ impl Directory {
         Ok(Self::of(handle)?)
     }
 
+    /// Takes a directory that was opened elsewhere, and was seen to have these properties: nothing is asked again.
+    #[cfg(unix)]
+    #[must_use]
+    pub fn examined(handle: OwnedFd, identity: Identity, mode: u32, owner: u32) -> Self {
+        Self::with(handle, identity, mode, owner)
+    }
+
     fn of(handle: sys::Handle) -> Result<Self, Errno> {
         #[cfg(unix)]
         let status = Status::of_open(&handle).map_err(|error| sys::errno(&error))?;
         #[cfg(windows)]
         let status = handle.status()?;
         let Status { identity, mode, owner, .. } = status;
-        let (handle, maker) = (Arc::new(handle), Pid::this());
-        Ok(Self { handle, identity, mode, owner, maker, is_guarding: false, gate: None })
+        Ok(Self::with(handle, identity, mode, owner))
+    }
+
+    fn with(handle: sys::Handle, identity: Identity, mode: u32, owner: u32) -> Self {
+        let (handle, maker) = (Arc::new(handle), OnceLock::new());
+        Self { handle, identity, mode, owner, maker, is_guarding: false, gate: None }
+    }
+
+    /// The process that made the first temporary file by this handle.
+    pub(crate) fn maker(&self) -> Pid {
+        *self.maker.get_or_init(Pid::this)
     }
 
     /// Everything that is published by this handle is held with `flock(2)` from before it is

@@ -134,7 +134,7 @@ pub(crate) enum Naming {
 
 impl<'d> PrivateName<'d> {
     pub(crate) fn fresh(directory: &'d Directory, prefix: &OsStr) -> Result<Self, Errno> {
-        Self::new(directory, temporary::fresh(prefix, directory.maker))
+        Self::new(directory, temporary::fresh(prefix, directory.maker()))
     }
 
     pub(crate) fn new(directory: &'d Directory, name: OsString) -> Result<Self, Errno> {

@@ -161,6 +161,8 @@ struct Readme;
 use rustix::io as errno;
 
 pub use directory::Directory;
+#[cfg(unix)]
+pub use directory::open_directory;
 #[cfg(all(unix, feature = "program"))]
 pub use draft::catch_file_size_signal;
 pub use draft::{Durability, NewFile, Published};

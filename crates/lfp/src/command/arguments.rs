@@ -173,7 +173,7 @@ pub(super) struct WhoArguments {
     pub(super) devices: Vec<DeviceName>,
 
     #[command(flatten)]
-    pub(super) repeat: Repeat,
+    pub(super) times: Times,
 }
 
 #[derive(Args, Debug)]
@@ -183,12 +183,12 @@ pub(super) struct ListArguments {
     pub(super) all: bool,
 
     #[command(flatten)]
-    pub(super) repeat: Repeat,
+    pub(super) times: Times,
 }
 
-/// Whether to show it again and again.
+/// How often to show it.
 #[derive(Args, Clone, Copy, Debug)]
-pub(super) struct Repeat {
+pub(super) struct Times {
     /// Show the table again whenever it changes
     #[arg(short, long, conflicts_with = "quiet")]
     pub(super) watch: bool,

@@ -22,7 +22,7 @@ use super::DeviceName;
 use super::node::{ResolvedDevice, follow};
 use super::{Numbers, named_by};
 use crate::dialects::forms::base;
-use crate::sys::{self, FileClock, NamesVersion};
+use crate::sys::{self, FileClock, FileSystem, NamesVersion};
 
 /// Links from the numbers of character devices to the kernel's names for them. Source: the kernel's
 /// Documentation/ABI/testing/sysfs-dev.
@@ -167,8 +167,9 @@ impl LinkDirectories {
             Some(known) => known,
             None => {
                 let links = Links::of(directory)?;
-                let counts =
-                    |it: &NamesVersion| it.counts(clock) && sys::is_listed_exactly(directory);
+                let counts = |it: &NamesVersion| {
+                    it.counts(clock) && FileSystem::of_path(directory).lists_exactly()
+                };
                 (links, version.filter(counts))
             }
         };
@@ -379,7 +380,10 @@ odd driver           /dev/ttyX     240 0-3 serial
             symlink(target, path.join("modem")).unwrap();
             let expected = [("modem".to_owned(), target.to_owned())];
             assert_eq!(read.links(path).unwrap().0, expected);
-            while waits && sys::is_listed_exactly(path) && read.0[path.as_os_str()].1.is_none() {
+            while waits
+                && FileSystem::of_path(path).lists_exactly()
+                && read.0[path.as_os_str()].1.is_none()
+            {
                 assert!(Instant::now() < by, "it is read each time");
                 assert_eq!(read.links(path).unwrap().0, expected);
             }

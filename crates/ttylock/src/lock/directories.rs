@@ -9,17 +9,17 @@ use std::io::ErrorKind;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use pidlockfile::{Directory, Found, Gate, Identity, Name, Published, Status};
+use pidlockfile::{Directory, Found, Gate, Identity, Name, Published, Status, open_directory};
 use rustix::fs::{Dir, Mode, OFlags};
 
 use super::names::{LockNames, begins_as_a_lock, is_lock_file};
 use crate::dialects::content::READ_LIMIT;
 use crate::limits::LOCKS_FOR_INVENTED;
 use crate::subordinate::owner_of;
-use crate::sys::{self, SmallListing};
+use crate::sys::{self, FileSystem, Opened, SmallListing};
 
 /// When all locks are asked for, at most this many entries of a directory are read: any user may fill `/tmp`.
 const LISTED: usize = 65_536;
@@ -55,9 +55,12 @@ pub(crate) struct Place {
     pub path: PathBuf,
     /// How it is used.
     pub role: Role,
+    opened: Opened,
+    /// Asked when it is first needed, once for all directories of one file system.
+    file_system: Arc<OnceLock<FileSystem>>,
     /// Made when it is first needed; `None` if the names are asked for one by one.
     listing: OnceLock<Option<SmallListing>>,
-    /// Asked when it is first needed.
+    /// By the file system, but in some tests.
     counts_links: OnceLock<bool>,
 }
 
@@ -111,27 +114,43 @@ impl Directories {
     /// # Errors
     /// If the directory that is written cannot be opened. The others are optional.
     pub(crate) fn all(own: &Path, others: &[PathBuf]) -> Result<Self, pidlockfile::Error> {
-        let own = Place::open(own)?;
-        let trusted = [0, rustix::process::geteuid().as_raw(), own.directory.owner()];
-        let mut open = Self { own, others: Vec::new() };
+        let mut open = Self { own: Place::open(own)?, others: Vec::new() };
         let mut met: Vec<Met<'_>> = Vec::new();
-        for path in others.iter().filter(|path| **path != open.own.path) {
+        for path in others.iter().filter(|path| path.as_os_str() != open.own.path.as_os_str()) {
             let above = path.parent().unwrap_or(Path::new("/"));
-            let known = met.iter().find(|it| it.above == above).map(|it| it.seen);
-            let seen = known.unwrap_or_else(|| Status::of_path(above).ok());
+            let seen = open.above(above, &met);
             let this = Met { above, seen, name: path.file_name() };
             let is_new = !met.iter().any(|it| it.is_one_with(&this));
             met.push(this);
             let Some(above) = seen.filter(|_| is_new) else { continue };
-            let Some(place) = open_searched(path, &above, &open.own.directory, trusted) else {
-                continue;
-            };
+            let Some(place) = open_searched(path, &above, &open.own) else { continue };
             let identity = place.directory.identity();
-            if open.each().all(|known| known.directory.identity() != identity) {
-                open.others.push(place);
+            if open.each().any(|known| known.directory.identity() == identity) {
+                continue;
             }
+            let is_with = |known: &&Place| known.directory.identity().device == identity.device;
+            let file_system = open.each().find(is_with).map(|it| Arc::clone(&it.file_system));
+            let file_system = file_system.unwrap_or_default();
+            open.others.push(Place { file_system, ..place });
         }
         Ok(open)
+    }
+
+    /// The directory above a searched one. Most are looked at once, the one that is written not at all, and one that is below
+    /// a missing one is missing, too. Names are compared as text: as paths, it takes as long as to look at the directory.
+    fn above(&self, path: &Path, met: &[Met<'_>]) -> Option<Above> {
+        if path.as_os_str() == self.own.path.as_os_str() {
+            return Some(Above::of(&self.own.directory));
+        }
+        let known = |path: &Path| met.iter().find(|it| it.above.as_os_str() == path.as_os_str());
+        if let Some(known) = known(path) {
+            return known.seen;
+        }
+        if path.parent().and_then(known).is_some_and(|above| above.seen.is_none()) {
+            return None;
+        }
+        let Status { identity, mode, owner, .. } = Status::of_path(path).ok()?;
+        Some(Above { identity, mode, owner })
     }
 
     /// From now on, locks in any of them are broken and removed only in this gate.
@@ -177,7 +196,7 @@ impl Directories {
 /// directory may have two names, such as `/run` and `/var/run`.
 struct Met<'p> {
     above: &'p Path,
-    seen: Option<Status>,
+    seen: Option<Above>,
     name: Option<&'p OsStr>,
 }
 
@@ -189,33 +208,60 @@ impl Met<'_> {
     }
 }
 
+/// A directory above a searched one: which it is, and who controls what is in it.
+#[derive(Clone, Copy)]
+struct Above {
+    identity: Identity,
+    mode: u32,
+    owner: u32,
+}
+
+impl Above {
+    fn of(open: &Directory) -> Self {
+        Self { identity: open.identity(), mode: open.mode(), owner: open.owner() }
+    }
+}
+
 /// Opens a directory that is only searched, but only if root, this user and the owner of the lock directory alone control
-/// it: a file system in user space may never answer.
-fn open_searched(path: &Path, above: &Status, own: &Directory, trusted: [u32; 3]) -> Option<Place> {
-    let directory = if above.mode & 0o002 == 0 && trusted.contains(&above.owner) {
-        Directory::open(path).ok()?
+/// it: a file system in user space may never answer. `None` also if it is seen to be the lock directory.
+fn open_searched(path: &Path, above: &Above, own: &Place) -> Option<Place> {
+    let is_trusted = |owner: u32| {
+        owner == 0 || owner == own.directory.owner() || owner == rustix::process::geteuid().as_raw()
+    };
+    let name = path.file_name();
+    let opened = if above.mode & 0o002 == 0 && is_trusted(above.owner) {
+        // As a rule, another path to the lock directory has the same last name. To look takes a call, and to open it three.
+        if name == own.path.file_name()
+            && Status::of_path(path).ok()?.identity == own.directory.identity()
+        {
+            return None;
+        }
+        sys::open_examined(|| open_directory(path))
     } else {
         // Other users may decide where names lead there: nothing below it is followed.
-        let name = path.file_name()?;
-        let handle = match above.identity == own.identity() {
-            true => sys::open_below(own, name),
-            false => sys::open_below(&Directory::open(path.parent()?).ok()?, name),
-        };
-        Directory::from_handle(handle.ok()?).ok()?
+        let name = name?;
+        sys::open_examined(|| match above.identity == own.directory.identity() {
+            true => Ok(sys::open_below(&own.directory, name)?),
+            false => Ok(sys::open_below(open_directory(path.parent().unwrap_or(path))?, name)?),
+        })
     };
-    trusted.contains(&directory.owner()).then(|| Place::of(directory, path, Role::Searched))
+    let opened = opened.ok()?;
+    is_trusted(opened.0.owner()).then(|| Place::of(opened, path, Role::Searched))
 }
 
 impl Place {
     pub(super) fn open(path: &Path) -> Result<Self, pidlockfile::Error> {
-        Ok(Self::of(Directory::open(path)?.guarding(), path, Role::Written))
+        let opened = Opened::now();
+        Ok(Self::of((Directory::open(path)?.guarding(), opened), path, Role::Written))
     }
 
-    fn of(directory: Directory, path: &Path, role: Role) -> Self {
+    fn of((directory, opened): (Directory, Opened), path: &Path, role: Role) -> Self {
         Self {
             directory,
             path: path.to_owned(),
             role,
+            opened,
+            file_system: Arc::default(),
             listing: OnceLock::new(),
             counts_links: OnceLock::new(),
         }
@@ -233,16 +279,24 @@ impl Place {
         LockFile { place: self, name }
     }
 
-    /// Whether a file may be there with a name that begins so. False only if a listing shows that there is none.
-    pub(super) fn may_hold_beginning(&self, beginning: &str) -> bool {
+    /// Whether a file may have been there with a name that begins so, when the names were listed last. They are listed now if
+    /// they never were. False only if a listing shows that there was none.
+    pub(super) fn may_have_held_beginning(&self, beginning: &str) -> bool {
         let mut is_there = false;
-        let is_whole = self.show_all(|name| is_there |= name.starts_with(beginning.as_bytes()));
+        let mut see = |name: &[u8]| is_there |= name.starts_with(beginning.as_bytes());
+        let listing = self.listing.get().and_then(Option::as_ref);
+        let is_whole =
+            listing.is_some_and(|listing| listing.show_last(&mut see)) || self.show_all(&mut see);
         is_there || !is_whole
     }
 
     /// Whether a lock of several names is one file here.
     pub(super) fn has_links(&self) -> bool {
-        *self.counts_links.get_or_init(|| sys::counts_links(&self.directory))
+        *self.counts_links.get_or_init(|| self.file_system().counts_links())
+    }
+
+    fn file_system(&self) -> FileSystem {
+        *self.file_system.get_or_init(|| FileSystem::of(&self.directory))
     }
 
     /// As on a file system without hard links.
@@ -259,7 +313,9 @@ impl Place {
             Role::Written => None,
             Role::Searched => Some(begins_as_a_lock),
         };
-        let listing = self.listing.get_or_init(|| SmallListing::of(&self.directory, wanted));
+        let listing = self
+            .listing
+            .get_or_init(|| SmallListing::of(self.file_system(), Some(self.opened), wanted));
         listing.as_ref().is_some_and(|listing| listing.show_all(&self.directory, see))
     }
 
@@ -398,9 +454,18 @@ mod tests {
         std::fs::remove_file(root.path().join("LCK..x7")).unwrap();
         assert_eq!(present(), ["LCK..x4", "LCK..x5"]);
         std::fs::write(root.path().join("lfpd.1.x.tmp"), "").unwrap();
-        assert!(place.may_hold_beginning("lfpd"));
+        let is_seen = || {
+            present();
+            place.may_have_held_beginning("lfpd")
+        };
+        assert!(is_seen());
         std::fs::remove_file(root.path().join("lfpd.1.x.tmp")).unwrap();
-        assert_eq!(place.may_hold_beginning("lfpd"), others > 3 || !may_be_listed);
+        let is_not_listed = others > 3 || !may_be_listed;
+        assert_eq!(is_seen(), is_not_listed);
+        std::fs::write(root.path().join("lfpd.1.x.tmp"), "").unwrap();
+        assert_eq!(place.may_have_held_beginning("lfpd"), is_not_listed, "by the last listing");
+        let anew = Place::open(root.path()).unwrap();
+        assert!(anew.may_have_held_beginning("lfpd"), "it was never listed");
     }
 
     /// A user with the numbers of a range has the share of one user.

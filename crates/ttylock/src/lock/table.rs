@@ -314,7 +314,7 @@ impl Table {
         }
         let Ok(open) = self.state.open() else { return };
         // Any user may fill it.
-        if open.own.may_hold_beginning(TEMPORARY) && !open.own.is_crowded() {
+        if open.own.may_have_held_beginning(TEMPORARY) && !open.own.is_crowded() {
             daemon::sweep_drafts(&mut self.state, &open.own);
         }
     }

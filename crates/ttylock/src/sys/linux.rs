@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 
-use pidlockfile::Pid;
+use pidlockfile::{Directory, Identity, Pid};
 use rustix::fs::{
     AtFlags, CWD, FileType, Mode, OFlags, RawDir, ResolveFlags, SeekFrom, StatFs, Statx,
     StatxAttributes, StatxFlags, openat, openat2,
@@ -146,32 +146,74 @@ pub(crate) fn open_below(above: impl AsFd, name: &OsStr) -> Result<OwnedFd, Errn
     }
 }
 
-/// Whether a directory's file system shows one file under all its hard links, and counts them. Not all of those in user
-/// space do.
-pub(crate) fn counts_links(directory: impl AsFd) -> bool {
-    // ramfs, tmpfs, ext2 to ext4, XFS, btrfs and overlayfs. Source: statfs(2).
-    const COUNTING: [u64; 6] =
-        [0x8584_58f6, 0x0102_1994, 0xef53, 0x5846_5342, 0x9123_683e, 0x794c_7630];
-    let kind = rustix::fs::fstatfs(directory).ok().as_ref().and_then(kind);
-    kind.is_some_and(|kind| COUNTING.contains(&kind))
+/// The kind of a file system, as statfs(2) says it; `None` if it does not.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FileSystem(Option<u64>);
+
+impl FileSystem {
+    /// The one of an open directory.
+    pub(crate) fn of(directory: impl AsFd) -> Self {
+        Self::seen(rustix::fs::fstatfs(directory))
+    }
+
+    /// The one of the directory to which a path leads.
+    pub(crate) fn of_path(directory: &Path) -> Self {
+        Self::seen(rustix::fs::statfs(directory))
+    }
+
+    fn seen(seen: Result<StatFs, Errno>) -> Self {
+        let kind = seen.ok().and_then(|seen| u64::try_from(seen.f_type).ok());
+        Self(kind.map(|kind| kind & 0xffff_ffff))
+    }
+
+    /// Whether it shows one file under all its hard links, and counts them. Not all of those in user space do.
+    pub(crate) fn counts_links(self) -> bool {
+        // ramfs, tmpfs, ext2 to ext4, XFS, btrfs and overlayfs. Source: statfs(2).
+        const COUNTING: [u64; 6] =
+            [0x8584_58f6, 0x0102_1994, 0xef53, 0x5846_5342, 0x9123_683e, 0x794c_7630];
+        self.0.is_some_and(|kind| COUNTING.contains(&kind))
+    }
+
+    /// Whether it lists a directory as it is at one moment: its calls hold the directory's lock, as do all that change a name
+    /// in it (`iterate_dir` in the kernel's fs/readdir.c), and each such change sets the directory's times. Others list what
+    /// they remember: a network's or a user's file system, or btrfs before Linux 6.7, where a kept opening does not show newer
+    /// names.
+    pub(crate) fn lists_exactly(self) -> bool {
+        // ramfs, tmpfs, ext2 to ext4, and XFS. Source: statfs(2).
+        const EXACT: [u64; 4] = [0x8584_58f6, 0x0102_1994, 0xef53, 0x5846_5342];
+        self.0.is_some_and(|kind| EXACT.contains(&kind))
+    }
 }
 
-fn kind(file_system: &StatFs) -> Option<u64> {
-    u64::try_from(file_system.f_type).ok().map(|kind| kind & 0xffff_ffff)
+/// What was seen of a directory straight after it was opened.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Opened {
+    /// The clock before that.
+    clock: FileClock,
+    version: Option<NamesVersion>,
 }
 
-/// The file systems that list a directory as it is at one moment: their calls hold the directory's lock, as do all that
-/// change a name in it (`iterate_dir` in the kernel's fs/readdir.c), and each such change sets the directory's times. Others
-/// list what they remember: a network's or a user's file system, or btrfs before Linux 6.7, where a kept opening does not
-/// show newer names.
-pub(crate) fn is_listed_exactly(directory: &Path) -> bool {
-    rustix::fs::statfs(directory).is_ok_and(|of| is_exact(&of))
+impl Opened {
+    /// Of a directory that is opened straight afterwards, and not examined.
+    pub(crate) fn now() -> Self {
+        Self { clock: FileClock::now(), version: None }
+    }
 }
 
-fn is_exact(file_system: &StatFs) -> bool {
-    // ramfs, tmpfs, ext2 to ext4, and XFS. Source: statfs(2).
-    const EXACT: [u64; 4] = [0x8584_58f6, 0x0102_1994, 0xef53, 0x5846_5342];
-    kind(file_system).is_some_and(|kind| EXACT.contains(&kind))
+/// Opens a directory, and examines it in the one call that also says which names it has.
+pub(crate) fn open_examined(
+    open: impl FnOnce() -> io::Result<OwnedFd>,
+) -> io::Result<(Directory, Opened)> {
+    let opened = Opened::now();
+    let handle = open()?;
+    let Ok(seen) = NamesVersion::examine(&handle, c"", AtFlags::EMPTY_PATH) else {
+        return Ok((Directory::from_handle(handle)?, opened));
+    };
+    let device = rustix::fs::makedev(seen.stx_dev_major, seen.stx_dev_minor);
+    let identity = Identity { device, inode: seen.stx_ino };
+    let mode = u32::from(seen.stx_mode) & 0o7777;
+    let directory = Directory::examined(handle, identity, mode, seen.stx_uid);
+    Ok((directory, Opened { version: NamesVersion::in_status(&seen), ..opened }))
 }
 
 /// Calls `see` with each name in an open directory and what it is, as far as the directory says that.
@@ -215,10 +257,21 @@ impl NamesVersion {
     }
 
     fn seen(directory: impl AsFd, path: impl rustix::path::Arg, flags: AtFlags) -> Option<Self> {
+        Self::in_status(&Self::examine(directory, path, flags).ok()?)
+    }
+
+    fn examine(
+        directory: impl AsFd,
+        path: impl rustix::path::Arg,
+        flags: AtFlags,
+    ) -> Result<Statx, Errno> {
         // This looks at the directory without its lock. Two processes that each change one and then look at the other's
         // must not both miss the change: both have this fence between their two steps.
         fence(Ordering::SeqCst);
-        let seen = rustix::fs::statx(directory, path, flags, StatxFlags::BASIC_STATS).ok()?;
+        rustix::fs::statx(directory, path, flags, StatxFlags::BASIC_STATS)
+    }
+
+    fn in_status(seen: &Statx) -> Option<Self> {
         // Where names are encrypted, a key that comes or goes changes all of them, and no time.
         if seen.stx_attributes.contains(StatxAttributes::ENCRYPTED) {
             return None;
@@ -260,6 +313,12 @@ impl FileClock {
         let now = unsafe { now.assume_init() };
         Self((wide(now.tv_sec), u32::try_from(now.tv_nsec).unwrap_or_default()))
     }
+
+    /// Whether less than two seconds lie between them.
+    fn is_just_before(self, later: Self) -> bool {
+        let (before, after) = (self.0.0, later.0.0);
+        (before..=before.saturating_add(1)).contains(&after)
+    }
 }
 
 /// A number of seconds, which has 32 bits on some machines.
@@ -283,8 +342,10 @@ pub(crate) struct SmallListing {
 }
 
 /// What was listed last.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Listed {
+    /// Before the first listing.
+    opened: Option<Opened>,
     /// Those that are wanted, each with a zero behind it.
     names: Vec<u8>,
     /// The directory has these names as long as it has this version.
@@ -294,10 +355,14 @@ struct Listed {
 impl SmallListing {
     /// Of a directory that seldom changes only the names that are `wanted` are shown, of another one all. `None` if the
     /// directory's file system does not list it as it is at one moment.
-    pub(crate) fn of(directory: impl AsFd, wanted: Option<fn(&[u8]) -> bool>) -> Option<Self> {
-        let is_exact = rustix::fs::fstatfs(directory).is_ok_and(|of| is_exact(&of));
-        let listed = Mutex::default();
-        is_exact.then(|| Self { listed, wanted, is_large: AtomicBool::new(false) })
+    pub(crate) fn of(
+        file_system: FileSystem,
+        opened: Option<Opened>,
+        wanted: Option<fn(&[u8]) -> bool>,
+    ) -> Option<Self> {
+        let listed = Mutex::new(Listed { opened, names: Vec::new(), version: None });
+        let is_large = AtomicBool::new(false);
+        file_system.lists_exactly().then_some(Self { listed, wanted, is_large })
     }
 
     /// Calls `see` with each name in the directory, always the same open one. Whether these are all: the names at one moment,
@@ -309,35 +374,53 @@ impl SmallListing {
         }
         // One thread at a time: they share the position.
         let Ok(mut listed) = self.listed.lock() else { return false };
-        let clock = FileClock::now();
-        let version = self.wanted.and_then(|_| NamesVersion::of(&directory));
+        let now = FileClock::now();
+        // The first time, what was seen at the opening is enough: a change since then shows the next time.
+        let opened = listed.opened.take().filter(|opened| opened.clock.is_just_before(now));
+        let is_rewound = opened.is_some();
+        let Opened { clock, version } = opened.unwrap_or_else(|| {
+            let version = self.wanted.and_then(|_| NamesVersion::of(&directory));
+            Opened { clock: now, version }
+        });
         if version.is_none() || version != listed.version {
             listed.version = None;
-            match listed.read(directory.as_fd(), self.wanted) {
-                Some(true) => listed.version = version.filter(|it| it.counts(clock)),
-                Some(false) => {
-                    self.is_large.store(true, Ordering::Relaxed);
-                    return false;
-                }
-                None => return false,
+            if !is_rewound && rustix::fs::seek(&directory, SeekFrom::Start(0)).is_err() {
+                return false;
             }
+            let is_whole = listed.read(directory.as_fd(), self.wanted);
+            if is_whole != Some(true) {
+                listed.names.clear();
+                self.is_large.store(is_whole.is_some(), Ordering::Relaxed);
+                return false;
+            }
+            listed.version = version.filter(|it| it.counts(clock));
         }
-        listed.names.split(|byte| *byte == 0).filter(|name| !name.is_empty()).for_each(see);
+        listed.each_name(see);
         true
+    }
+
+    /// Calls `see` with what was shown last, whatever has changed since. False if nothing was.
+    pub(crate) fn show_last(&self, see: impl FnMut(&[u8])) -> bool {
+        let Ok(listed) = self.listed.lock() else { return false };
+        listed.each_name(see);
+        // An open directory has at least itself in it.
+        self.wanted.is_none() && !listed.names.is_empty()
     }
 }
 
 impl Listed {
-    /// Reads the names at one moment. False if there are more than are read; `None` if they cannot be read.
+    fn each_name(&self, see: impl FnMut(&[u8])) {
+        self.names.split(|byte| *byte == 0).filter(|name| !name.is_empty()).for_each(see);
+    }
+
+    /// Reads the names of a directory that was just opened, or set to its start: Linux 6.11 to 6.13 show no names that came to
+    /// a tmpfs after that. False if there are more than are read; `None` if they cannot be read.
     fn read(
         &mut self,
         directory: BorrowedFd<'_>,
         wanted: Option<fn(&[u8]) -> bool>,
     ) -> Option<bool> {
         self.names.clear();
-        // Also the first time: Linux 6.11 to 6.13 show no names that came to a tmpfs after the directory was opened, or set
-        // to its start.
-        rustix::fs::seek(directory, SeekFrom::Start(0)).ok()?;
         let mut buffer = [MaybeUninit::uninit(); LISTING_BYTES];
         let mut entries = RawDir::new(directory, &mut buffer);
         let mut pieces = 0_u8;
@@ -455,17 +538,17 @@ mod tests {
         names
     }
 
-    /// An open directory and its listing; `None` if its file system is not listed.
+    /// A directory that was opened long ago, and its listing; `None` if its file system is not listed.
     fn opened(path: &Path, wanted: Option<fn(&[u8]) -> bool>) -> Option<(fs::File, SmallListing)> {
         let directory = fs::File::open(path).unwrap();
-        let listing = SmallListing::of(&directory, wanted);
+        let listing = SmallListing::of(FileSystem::of(&directory), None, wanted);
         if listing.is_none() {
             eprintln!("the file system of {} is not listed", path.display());
         }
         Some((directory, listing?))
     }
 
-    fn shown_again(directory: &fs::File, listing: &SmallListing) -> Vec<String> {
+    fn shown_again(directory: impl AsFd, listing: &SmallListing) -> Vec<String> {
         let mut names: Vec<String> = Vec::new();
         let mut see = |name: &[u8]| names.push(String::from_utf8_lossy(name).into());
         assert!(listing.show_all(directory, &mut see));
@@ -505,6 +588,41 @@ mod tests {
         }
     }
 
+    /// The first listing is of what was there at the opening, or later. What was seen then does not hide a change since.
+    #[rstest]
+    #[case::at_once(false)]
+    #[case::when_the_names_seen_at_the_opening_count(true)]
+    fn a_change_since_the_opening_shows_in_the_second_listing(#[case] waits: bool) {
+        let root = tempfile::tempdir().unwrap();
+        fs::write(root.path().join("LCK..old"), "").unwrap();
+        let open = || open_examined(|| pidlockfile::open_directory(root.path())).unwrap();
+        let counts = |it: Opened| it.version.is_some_and(|version| version.counts(it.clock));
+        let by = Instant::now() + Duration::from_secs(60);
+        let (directory, at_opening) = loop {
+            let open = open();
+            if !waits || counts(open.1) || !FileSystem::of(&open.0).lists_exactly() {
+                break open;
+            }
+            assert!(Instant::now() < by, "its time does not become old");
+        };
+        for wanted in [None, Some((|_| true) as fn(&[u8]) -> bool)] {
+            let file_system = FileSystem::of(&directory);
+            let Some(listing) = SmallListing::of(file_system, Some(at_opening), wanted) else {
+                return;
+            };
+            let made = root.path().join(format!("LCK..{}", wanted.is_some()));
+            fs::write(made, "").unwrap();
+            let first = shown_again(&directory, &listing);
+            assert!(first.contains(&"LCK..old".to_owned()), "{first:?}");
+            assert_eq!(shown_again(&directory, &listing), names_in(root.path()));
+            fs::write(root.path().join("LCK..new"), "").unwrap();
+            assert_eq!(shown_again(&directory, &listing), names_in(root.path()));
+            fs::remove_file(root.path().join("LCK..new")).unwrap();
+            assert_eq!(shown_again(&directory, &listing), names_in(root.path()));
+            rustix::fs::seek(&directory, SeekFrom::Start(0)).unwrap();
+        }
+    }
+
     /// Some kernels show an opening only the names that the directory had when it was opened, or set to its start.
     #[test]
     fn a_name_that_came_after_the_opening_is_shown() {
@@ -537,7 +655,7 @@ mod tests {
     #[test]
     fn a_directory_that_may_not_be_listed_as_it_is_at_one_moment_is_not_listed() {
         let proc = fs::File::open("/proc").unwrap();
-        assert!(SmallListing::of(proc, None).is_none());
+        assert!(SmallListing::of(FileSystem::of(proc), None, None).is_none());
     }
 
     #[test]
@@ -560,7 +678,7 @@ mod tests {
             fs::remove_file(root.path().join(format!("LCK..{number}"))).unwrap();
         }
         assert!(!listing.show_all(&directory, |_| ()), "it was large");
-        let listing = SmallListing::of(&directory, None).unwrap();
+        let listing = SmallListing::of(FileSystem::of(&directory), None, None).unwrap();
         let mut names = Vec::new();
         assert!(listing.show_all(&directory, |name| names.push(name.to_vec())));
         assert!(names.contains(&b"LCK..0".to_vec()));

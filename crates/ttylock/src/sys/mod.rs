@@ -16,9 +16,9 @@ mod system;
 #[cfg(target_os = "linux")]
 pub use system::peer_groups;
 pub(crate) use system::{
-    FileClock, HANDLE, NamesVersion, ProcessHandle, SHOWS_DESCRIPTORS, SmallListing, counts_links,
-    each_entry, examines_all, is_listed_exactly, is_record_locked, look_at, look_into,
-    look_through, null_device, numbers, open_below,
+    FileClock, FileSystem, HANDLE, NamesVersion, Opened, ProcessHandle, SHOWS_DESCRIPTORS,
+    SmallListing, each_entry, examines_all, is_record_locked, look_at, look_into, look_through,
+    null_device, numbers, open_below, open_examined,
 };
 
 /// The file that a name leads to.

@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
-use pidlockfile::{Pid, Status};
+use pidlockfile::{Directory, Pid, Status};
 use rustix::fs::{Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
@@ -88,9 +88,43 @@ pub(crate) fn each_entry(
     Ok(())
 }
 
-/// These systems do not promise that a listing is of one moment.
-pub(crate) fn is_listed_exactly(_: &Path) -> bool {
-    false
+/// These systems do not promise that a listing is of one moment. Whether links are counted is not known here: each name of a
+/// lock has a file of its own.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FileSystem;
+
+impl FileSystem {
+    pub(crate) fn of(_: impl AsFd) -> Self {
+        Self
+    }
+
+    pub(crate) fn of_path(_: &Path) -> Self {
+        Self
+    }
+
+    pub(crate) fn counts_links(self) -> bool {
+        false
+    }
+
+    pub(crate) fn lists_exactly(self) -> bool {
+        false
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Opened;
+
+impl Opened {
+    pub(crate) fn now() -> Self {
+        Self
+    }
+}
+
+/// Opens a directory, and examines it.
+pub(crate) fn open_examined(
+    open: impl FnOnce() -> io::Result<OwnedFd>,
+) -> io::Result<(Directory, Opened)> {
+    Ok((Directory::from_handle(open()?)?, Opened))
 }
 
 /// Nor that each change of a directory shows in its times.
@@ -120,11 +154,19 @@ impl FileClock {
 pub(crate) enum SmallListing {}
 
 impl SmallListing {
-    pub(crate) fn of(_: impl AsFd, _: Option<fn(&[u8]) -> bool>) -> Option<Self> {
+    pub(crate) fn of(
+        _: FileSystem,
+        _: Option<Opened>,
+        _: Option<fn(&[u8]) -> bool>,
+    ) -> Option<Self> {
         None
     }
 
     pub(crate) fn show_all(&self, _: impl AsFd, _: impl FnMut(&[u8])) -> bool {
+        match *self {}
+    }
+
+    pub(crate) fn show_last(&self, _: impl FnMut(&[u8])) -> bool {
         match *self {}
     }
 }
@@ -142,11 +184,6 @@ pub(crate) fn numbers(device: u64) -> Numbers {
     };
     let unknown = Numbers { major: u64::MAX, minor: device };
     rustix::fs::Dev::try_from(device).map_or(unknown, numbers)
-}
-
-/// Not known here: each name of a lock has a file of its own.
-pub(crate) fn counts_links(_directory: impl AsFd) -> bool {
-    false
 }
 
 /// Where the kernel lists no locks, none is asked for.
