@@ -146,7 +146,7 @@ impl Route {
     }
 
     pub(super) fn patience(&self) -> Patience {
-        Patience::until(Instant::now() + self.settings.connect_limit)
+        Patience::within(self.settings.connect_limit)
     }
 
     /// How long one connection may take to answer a release. One that loses the request leaves time for others.

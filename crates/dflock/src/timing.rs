@@ -43,6 +43,8 @@ impl Backoff {
 /// For how long to try again.
 pub(super) struct Patience {
     end: Instant,
+    /// A server that takes as long as this to say that it does not lead has led before.
+    limit: Duration,
     backoff: Backoff,
     /// The server has served this client before. Others may come back before it, and fill the server for a moment.
     is_to_return: bool,
@@ -50,8 +52,13 @@ pub(super) struct Patience {
 
 impl Patience {
     /// To reach a server that is away.
+    pub(super) fn within(limit: Duration) -> Self {
+        Self { limit, ..Self::until(Instant::now() + limit) }
+    }
+
+    /// The same until this moment.
     pub(super) fn until(end: Instant) -> Self {
-        Self { end, backoff: Backoff::new(), is_to_return: false }
+        Self { end, limit: Duration::MAX, backoff: Backoff::new(), is_to_return: false }
     }
 
     /// To come back to a server that has served this client before.
@@ -62,7 +69,8 @@ impl Patience {
     /// A client that wants to wait in the queue until `end` has failed by this error, after a request that was sent at
     /// `asked_at`. Returns whether it stood in the queue: for the first time, or again and for a while. If it did, it
     /// wants to return, and the patience is for that from now on. A client that was refused at once was not in the
-    /// queue, and neither was one that asked a server that does not lead.
+    /// queue. Neither was one that asked a server that does not lead, however slow that is, unless it waited as long as the
+    /// patience lasts.
     pub(super) fn was_in_queue(
         &mut self,
         error: &ClientError,
@@ -71,8 +79,13 @@ impl Patience {
         now: Instant,
     ) -> bool {
         let is_lost = error.is_passing() || error.is_expired();
-        let is_new = !self.is_to_return && !error.is_for_another_server();
-        let was_in_queue = is_lost && (is_new || was_waited_for(asked_at, now));
+        let waited = now.saturating_duration_since(asked_at);
+        let least = match (self.is_to_return, error.is_for_another_server()) {
+            (false, false) => Duration::ZERO,
+            (false, true) => self.limit,
+            (true, _) => PROMPT,
+        };
+        let was_in_queue = is_lost && waited >= least;
         if was_in_queue {
             *self = Self::to_return_until(end);
         }
@@ -244,6 +257,19 @@ mod tests {
             patience.was_in_queue(&error, now, now, later)
         };
         assert_eq!([0, 99, 100].map(&mut was_in_queue), want);
+    }
+
+    /// A busy server may be slow to say that it does not lead. After that it is asked like any other.
+    #[test]
+    fn a_server_that_does_not_lead_has_no_queue() {
+        let now = Instant::now();
+        let mut patience = Patience::within(seconds(4));
+        let mut was_in_queue = |ms| {
+            let later = now + Duration::from_millis(ms);
+            patience.was_in_queue(&ClientError::Refused(Refusal::NotLeader), now, now, later)
+        };
+        assert_eq!([0, 100, 3999].map(&mut was_in_queue), [false; 3]);
+        assert_eq!([4000, 99, 100].map(&mut was_in_queue), [true, false, true]);
     }
 
     const fn seconds(count: u64) -> Duration {

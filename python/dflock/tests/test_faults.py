@@ -359,7 +359,7 @@ class Scripts(unittest.TestCase):
                     with client.lock(key, timeout=timeout):
                         server.until_held(key)
             with self.assertRaises(dflock.Refused) as refused:
-                dflock.Client(any_of=[one.address, two.address], patience=0.5).lock("k").acquire()
+                dflock.Client(any_of=[one.address, two.address], patience=4).lock("k").acquire()
             self.assertEqual(refused.exception.word, "error_not_leader")
 
     def test_answers_that_are_none(self) -> None:

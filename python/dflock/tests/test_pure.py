@@ -264,7 +264,12 @@ class Times(unittest.TestCase):
         # One that is refused at once was not in line.
         self.assertFalse(patience.was_in_line(away, 99.95, 200.0, 100.0))
         self.assertTrue(patience.was_in_line(away, 99.0, 200.0, 100.0))
-        self.assertFalse(_timing.Patience(100.0).was_in_line(_wire.refused("error_not_leader x"), 2, 200, 2))
+
+    def test_a_server_that_does_not_lead_has_no_line(self) -> None:
+        """A busy one may be slow to say that it does not lead. After that it is asked like any other."""
+        patience, error = _timing.Patience(100.0, limit=4.0), _wire.refused("error_not_leader x")
+        for later, was_in_line in ((0, False), (0.1, False), (3.9, False), (4, True), (0.05, False), (0.1, True)):
+            self.assertEqual(patience.was_in_line(error, 0.0, 200.0, later), was_in_line, later)
 
     def test_parts_of_a_second(self) -> None:
         self.assertEqual([_wire.whole_seconds(time, "t") for time in (0, 0.001, 1, 1.5, 2_147_483_647)], [0, 1, 1, 2, 2_147_483_647])

@@ -656,7 +656,7 @@ fn the_next_server_is_asked_if_one_does_not_lead(#[case] words: &[&str], #[case]
     let list = format!("{follower},{}", daemon.address);
     let end = run(&mut bare(&[&["--any-of", &list], words].concat()));
     assert!(end.code == 0 && end.out.starts_with(said), "{end:?}");
-    let alone = run(&mut bare(&[&["--any-of", &follower, "--patience", "1"], words].concat()));
+    let alone = run(&mut bare(&[&["--any-of", &follower, "--patience", "4"], words].concat()));
     let said = alone.out + &alone.err;
     assert!(alone.code == 69 && said.contains("error_not_leader"), "{} {said}", alone.code);
 }

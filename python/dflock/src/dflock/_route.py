@@ -42,7 +42,8 @@ class Route:
 
     def patience(self) -> Patience:
         """To reach a server that is away."""
-        return Patience(time.monotonic() + self.settings.patience)
+        limit = self.settings.patience
+        return Patience(time.monotonic() + limit, limit=limit)
 
     @property
     def release_share(self) -> float:

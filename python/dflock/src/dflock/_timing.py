@@ -3,6 +3,7 @@ clock is `time.monotonic`. Nothing here waits."""
 
 from __future__ import annotations
 
+import math
 from typing import Optional
 
 from ._errors import NotLeader, Refused, is_expired, is_passing
@@ -91,8 +92,10 @@ class Backoff:
 class Patience:
     """For how long to try again."""
 
-    def __init__(self, end: float, is_to_return: bool = False) -> None:
+    def __init__(self, end: float, is_to_return: bool = False, limit: float = math.inf) -> None:
         self._end = end
+        #: A server that takes as long as this to say that it does not lead has led before.
+        self._limit = limit
         self._backoff = Backoff()
         #: The server has served this client before. Others may come back before it, and fill the server for a moment.
         self._is_to_return = is_to_return
@@ -100,10 +103,11 @@ class Patience:
     def was_in_line(self, error: BaseException, asked_at: float, end: float, now: float) -> bool:
         """A client that wants to wait in line until `end` has failed by this error, after a request that was sent at
         `asked_at`. Whether it stood in line, for the first time or again for a while; then it wants to return. A client
-        that was refused at once was not in line, nor was one that asked a server that does not lead."""
+        that was refused at once was not in line. Nor was one that asked a server that does not lead, however slow that is,
+        unless it waited as long as the patience lasts."""
         is_lost = is_passing(error) or is_expired(error)
-        is_new = not self._is_to_return and not isinstance(error, NotLeader)
-        was_in_line = is_lost and (is_new or was_waited_for(asked_at, now))
+        least = PROMPT if self._is_to_return else self._limit if isinstance(error, NotLeader) else 0.0
+        was_in_line = is_lost and now - asked_at >= least
         if was_in_line:
             self._end, self._backoff, self._is_to_return = end, Backoff(), True
         return was_in_line
