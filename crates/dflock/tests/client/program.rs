@@ -23,9 +23,13 @@ pub(crate) fn run(command: &mut Command) -> End {
 
 /// Without what dflock says when it has looked for a server for a second: the machine may be busy for so long.
 pub(crate) fn patient(mut end: End) -> End {
-    let is_patient = |line: &&str| !line.starts_with("dflock: no answer yet from ");
-    end.err = end.err.split_inclusive('\n').filter(is_patient).collect();
+    end.err = without_patience(&end.err);
     end
+}
+
+fn without_patience(said: &str) -> String {
+    let is_patient = |line: &&str| !line.starts_with("dflock: no answer yet from ");
+    said.split_inclusive('\n').filter(is_patient).collect()
 }
 
 /// `dflock` towards this server.
@@ -118,5 +122,5 @@ pub(crate) fn assert_free(daemon: &Daemon) {
 pub(crate) fn into_full(command: &mut Command) -> (i32, String) {
     let full = File::options().write(true).open("/dev/full").unwrap();
     let output = command.stdout(full).stderr(Stdio::piped()).output().unwrap();
-    (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
+    (output.status.code().unwrap(), without_patience(&String::from_utf8(output.stderr).unwrap()))
 }

@@ -1,7 +1,7 @@
 //! `dflock run` without faults: codes, environment, input, signals, the line of waiters.
 
 use crate::library::KEEPS;
-use crate::program::{LONG, assert_free, bare, dflock, run, shell, start};
+use crate::program::{LONG, assert_free, bare, dflock, patient, run, shell, start};
 use nix::sys::signal::Signal;
 use rstest::rstest;
 use std::fs;
@@ -164,7 +164,7 @@ fn input_and_both_outputs_are_those_of_the_command() {
     let mut dflock = start(dflock(&daemon, &words).stdin(Stdio::piped()));
     dflock.type_in(b"a\nb without end");
     dflock.end_input();
-    let end = dflock.end();
+    let end = patient(dflock.end());
     assert_eq!((end.code, &*end.out, &*end.err), (0, "a\nb without end", "more\n"));
 }
 

@@ -3,7 +3,7 @@
 use crate::ask::{administered, another_make};
 use crate::library::{KEEPS, blocking, client, seconds, settings, turn, until_stats};
 use crate::loss::{dawdling, owner};
-use crate::program::{LONG, assert_free, bare, dflock, into_full, run, shell, start};
+use crate::program::{LONG, assert_free, bare, dflock, into_full, patient, run, shell, start};
 use crate::proxy::{Proxy, Side};
 use dflock::{ArgumentError, Claim, Claims, Client, ClientError, Entry, Grant, Key, Loss, Refusal};
 use nix::sys::signal::Signal;
@@ -131,7 +131,7 @@ fn when_one_key_is_lost_the_others_are_held_until_the_command_ends() {
     until("the command is told", || dflock_.said().contains("told"));
     let is_held = daemon.stats().contains("\"key\":\"a\"");
     assert!(is_held || !command.lives());
-    let end = dflock_.end();
+    let end = patient(dflock_.end());
     assert_eq!(end.code, 74, "{end:?}");
     // The shell may say that its sleep was ended.
     let words = "dflock: lease lost: b: the server says the lease is over\n";
@@ -168,7 +168,7 @@ fn when_one_key_is_lost_that_is_only_held_the_others_are_released() {
     let dflock_ = start(dflock(&daemon, &words).stdin(Stdio::piped()));
     let tokens = dflock_.lines(3);
     assert_eq!(run(&mut dflock(&daemon, &["release", "b", &tokens[1]])).code, 0);
-    let end = dflock_.end();
+    let end = patient(dflock_.end());
     let words = "dflock: lease lost: b: the server says the lease is over\n";
     assert_eq!((end.code, &*end.err), (74, words), "{end:?}");
     assert_free(&daemon);
