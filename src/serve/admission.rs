@@ -26,7 +26,7 @@ pub(crate) type Token = u64;
 /// Places for administrators alone, unless there are so few places that this is more than an eighth of them.
 const RESERVED: usize = 16;
 
-/// A connection that has asked for nothing so long makes room for another.
+/// A connection that has asked for nothing for this long makes room for another.
 const IDLE_AFTER: Duration = Duration::from_secs(60);
 
 /// How many connections there may be.

@@ -154,7 +154,7 @@ impl Claim {
     /// [`crate::Claim::acquire_persistently`].
     ///
     /// # Errors
-    /// As there.
+    /// As for that method.
     pub fn acquire_persistently(
         &self,
         timeout: Option<Duration>,
@@ -221,7 +221,7 @@ impl Claims {
     /// Waits in one queue after another for at most `timeout` in all; see [`crate::Claims::acquire`].
     ///
     /// # Errors
-    /// As there.
+    /// As for that method.
     pub fn acquire(&self, timeout: Duration) -> Result<Option<Leases>, ClientError> {
         Ok(wait(self.0.acquire(timeout))?.map(Leases::of))
     }
@@ -230,7 +230,7 @@ impl Claims {
     /// [`crate::Claims::acquire_persistently`].
     ///
     /// # Errors
-    /// As there.
+    /// As for that method.
     pub fn acquire_persistently(
         &self,
         timeout: Option<Duration>,
@@ -254,7 +254,7 @@ impl Connection {
         wait(crate::Connection::open(server, settings)).map(Self)
     }
 
-    /// `l`, `rl` or `sl`: waits at most so long for a grant; `None` if the time is over first.
+    /// `l`, `rl` or `sl`: waits at most `timeout` for a grant; `None` if the time is over first.
     ///
     /// # Errors
     /// A time that does not fit, a refusal, or a connection that broke or stayed silent.
@@ -329,7 +329,7 @@ impl Watch {
     /// See [`crate::Watch::next`], which waits where this blocks the thread.
     ///
     /// # Errors
-    /// As there.
+    /// As for that method.
     #[expect(clippy::should_implement_trait, reason = "an iterator would end with an error")]
     pub fn next(&mut self) -> Result<Option<Holder>, ClientError> {
         wait(self.0.next())
@@ -372,7 +372,7 @@ impl Lease {
         Self { held }
     }
 
-    /// Waits at most so long until the lease is lost; `None` if it is not lost by then.
+    /// Waits at most `time` for the loss of the lease; `None` if it is not lost by then.
     #[must_use]
     pub fn lost_within(&self, time: Duration) -> Option<Loss> {
         wait(async { Ok(timeout(time, self.held.lost()).await.ok()) }).ok()?

@@ -102,7 +102,7 @@ impl Connection {
         Self { stream, answer_limit, line, news, is_answered: true, abilities, trusts_fences }
     }
 
-    /// `l`, `rl` or `sl`: waits at most so long for a grant; `None` if the time is over first.
+    /// `l`, `rl` or `sl`: waits at most `timeout` for a grant; `None` if the time is over first.
     ///
     /// # Errors
     /// A time that does not fit, a refusal, or a connection that broke or stayed silent.

@@ -100,10 +100,9 @@ pub enum ClientError {
     Refused(Refusal),
     /// An answer that the protocol does not have (shortened, control characters escaped).
     Protocol(String),
-    /// A hold without a connection would not last: the server releases it so long after the connection has closed,
-    /// before its lease ends.
+    /// A hold without a connection would not last: the server releases it before its lease ends.
     EndsWithConnection {
-        /// Zero: at once.
+        /// How long after the end of the connection; zero: at once.
         after: Duration,
     },
     /// The server has no shared locks, or cannot record another hold. Its answer is the same in both cases.

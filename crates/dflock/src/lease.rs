@@ -411,8 +411,8 @@ impl Holds {
     }
 
     /// The hold that must be renewed first, if its time has come, and the length of its lease: one that somebody waits
-    /// for, or else the one that is due longest. With another order, a slow server would renew some holds again before
-    /// others.
+    /// for, or else the one that has been due for longest. In any other order, a slow server would renew some holds twice
+    /// before others.
     pub(super) fn due(&self) -> Option<(Proof, Duration)> {
         let now = Instant::now();
         let first = self.live().min_by_key(|hold| (hold.is_confirmed(), hold.due_at()));

@@ -43,7 +43,7 @@ pub struct Settings {
     pub answer_limit: Duration,
     /// The server's read timeout: how long a connection may be silent before the server closes it and, with
     /// auto-release on, frees its holds, however long the leases are. 23 s, the servers' default. Renewals and pings
-    /// are sent three times in this time; if none is answered for so long, the lease counts as over. If the server
+    /// are sent three times in this time; if none is answered in it, the lease counts as over. If the server
     /// keeps the holds of silent connections (auto-release off, or a grace), it may be as long as the lease.
     pub read_timeout: Duration,
     /// How long to try to reach the server after a broken connection before the lease counts as lost. `None`: as long

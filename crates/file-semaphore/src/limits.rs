@@ -31,7 +31,7 @@ pub const LINE_INTERVAL: Duration = Duration::from_millis(250);
 /// [`LINE_INTERVAL`] at most.
 pub const BESIDE_INTERVAL: Duration = Duration::from_millis(2);
 
-/// An empty or cut file may be one that is being written until it is so old. An attempt waits for that at most so long.
+/// An empty or cut file may be one that is being written, until it is this old. An attempt waits for that at most this long.
 pub const WRITING_TIME: Duration = Duration::from_secs(2);
 
 /// The shortest pause between two checks of a stale lock that only another user may remove.

@@ -150,7 +150,7 @@ impl StalePolicy {
         Self { rule, timeout }
     }
 
-    /// Whether a lock is stale, that was taken or renewed so long ago.
+    /// Whether a lock of this age, since it was taken or renewed, is stale.
     #[must_use]
     pub fn is_stale(&self, liveness: Liveness, age: Age) -> bool {
         let Some(timeout) = self.timeout else { return false };

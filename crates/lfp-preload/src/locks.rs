@@ -125,13 +125,13 @@ pub(crate) fn end_opening(number: u64) {
     TABLE.end_opening(key(number));
 }
 
-/// A port that is locked because it is open, while no opening is under way. Whether it has a descriptor is to be found
-/// out after this look, and before `close`.
+/// The state of a port that is locked because it is open, while no opening is under way. Whether the port has a descriptor
+/// is to be found out after this call, and before `close`.
 pub(crate) fn idle(number: u64) -> Option<Idle> {
     TABLE.find(key(number), &[LockState::Open])?.idle()
 }
 
-/// It has no descriptor: it is to be released. Not if it was opened since that look.
+/// The port has no descriptor: it is to be released, unless it was opened since `idle`.
 pub(crate) fn close(number: u64, idle: Idle) -> bool {
     TABLE.find(key(number), &[LockState::Open]).is_some_and(|entry| entry.close(idle))
 }

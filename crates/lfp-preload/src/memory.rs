@@ -1,5 +1,5 @@
 //! Memory of the library's own, beside the program's heap: calls that may be made in signal handlers
-//! (signal-safety(7)) come here while the program is in malloc(3), or hold that one's locks.
+//! (signal-safety(7)) come here even while the program is inside malloc(3) and holds its locks.
 //!
 //! A few pieces of one size. One word of bits says which are taken; it changes by compare and exchange, so nobody
 //! ever waits. What is larger, or finds no piece, is asked from the kernel.

@@ -306,7 +306,8 @@ pub(crate) fn locked_among(closed: &RangeInclusive<RawFd>) -> Vec<u64> {
     leaving.filter(|number| locks::is(*number, &[LockState::Open])).collect()
 }
 
-/// They are closed: the ports of which no descriptor is left, and which nobody is about to open, are released.
+/// Descriptors of these ports are closed: the ports of which none is left, and which no thread is about to open, are
+/// released.
 pub(crate) fn release_closed(ports: &[u64]) {
     let patience = settings().timeout;
     if ports.is_empty() {

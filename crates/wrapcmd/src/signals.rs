@@ -167,7 +167,7 @@ pub fn pause(
     }
 }
 
-/// Waits for so long. Ends early, and is false, when standard output is a pipe whose reader has gone.
+/// Waits for this time. Ends early, and is false, when standard output is a pipe whose reader has gone.
 #[must_use]
 pub fn wait_while_read(time: Duration) -> bool {
     let output = io::stdout();

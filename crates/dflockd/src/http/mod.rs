@@ -51,7 +51,7 @@ use tokio::time::timeout;
 const MAX_CONNECTIONS: usize = 64;
 /// The time for the TLS handshake, for the head of one request, and for silence between requests.
 const HEAD_TIME: Duration = Duration::from_secs(10);
-/// The kernel ends a connection whose peer accepts no part of an answer for so long (`TCP_USER_TIMEOUT`, tcp(7)). Linux
+/// The kernel ends a connection whose peer accepts no part of an answer for this long (`TCP_USER_TIMEOUT`, tcp(7)). Linux
 /// only: elsewhere such a connection stays until a new one needs its seat.
 #[cfg(target_os = "linux")]
 const WRITE_TIME: Duration = Duration::from_secs(10);

@@ -73,14 +73,14 @@ pub(super) struct Core {
 /// Whether clients should use this server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Readiness {
-    /// In a word.
+    /// The state in a word.
     pub word: &'static str,
-    /// Nothing is granted for so long after the start.
+    /// How long after the start nothing is granted.
     pub closed_micros: u64,
 }
 
 impl Readiness {
-    /// They should.
+    /// Clients should use this server.
     pub(crate) const READY: Self = Self::of("ready");
 
     const fn of(word: &'static str) -> Self {

@@ -124,7 +124,7 @@ fn attend(
     Ok(possession.end(end))
 }
 
-/// A lock is written to the disk when its command has run for so long: a shorter one leaves no lock
+/// A lock is written to the disk when its command has run for this long: a shorter one leaves no lock
 /// that a crash of the machine could spoil, and writing takes longer than such a command.
 const DISK_DELAY: Duration = Duration::from_millis(100);
 

@@ -36,7 +36,7 @@ impl Bell {
     pub(crate) fn ring(&self) {}
 }
 
-/// There is none: see [`Line`].
+/// There is no ticket, because there is no queue: see [`Queue::join`].
 #[derive(Debug)]
 pub(crate) struct Ticket<'d> {
     never: Infallible,

@@ -181,7 +181,7 @@ impl Member {
         self.began >= parent.began
     }
 
-    /// Waits until it has ended, at most so long.
+    /// Waits until it has ended, at most `limit_ms` milliseconds.
     fn has_ended_within(&self, limit_ms: Option<u32>) -> bool {
         self.process.WaitForSingleObject(limit_ms) == Ok(co::WAIT::OBJECT_0)
     }

@@ -65,7 +65,7 @@ pub(in crate::server) struct Sessions {
 }
 
 impl Sessions {
-    /// Sessions that end when they were silent for so long.
+    /// Sessions that end when they were silent for this long.
     pub(super) fn new(silence: Seconds) -> Self {
         Self { all: HashMap::new(), due: BTreeSet::new(), silence }
     }
