@@ -20,12 +20,12 @@ use nix::sys::stat::{FchmodatFlags, Mode, fchmodat};
 pub(crate) struct Listener {
     socket: OwnedFd,
     /// Whether we made it, or it was handed over.
-    pub origin: Origin,
+    pub origin: SocketOrigin,
 }
 
 /// Where a listening socket comes from.
 #[derive(Debug)]
-pub(crate) enum Origin {
+pub(crate) enum SocketOrigin {
     /// Opened here; a Unix socket with its file, which goes when the daemon ends in order.
     Ours(Option<SocketFile>),
     /// Handed over by a super-server, which goes on listening when the daemon has ended.
@@ -99,13 +99,13 @@ impl Listener {
         };
         // The standard library asks for room for 128 waiting connections.
         socket::listen(&socket, BACKLOG)?;
-        Ok(Self { socket, origin: Origin::Ours(file) })
+        Ok(Self { socket, origin: SocketOrigin::Ours(file) })
     }
 
     /// A socket that was handed over, if it is a listening stream socket.
     #[must_use]
     pub(crate) fn handed_over(socket: OwnedFd) -> Option<Self> {
-        is_listening(&socket).then_some(Self { socket, origin: Origin::HandedOver })
+        is_listening(&socket).then_some(Self { socket, origin: SocketOrigin::HandedOver })
     }
 
     /// The next connection, without waiting if [`Listener::never_wait`] was called.
@@ -219,7 +219,7 @@ mod tests {
         let listener = Listener::at(&Address::Unix(path.clone())).unwrap();
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o666);
         assert!(connects(&path));
-        let Origin::Ours(Some(file)) = &listener.origin else { panic!("a file") };
+        let SocketOrigin::Ours(Some(file)) = &listener.origin else { panic!("a file") };
         file.remove();
         assert!(!path.exists());
         // What has the name now is another's.

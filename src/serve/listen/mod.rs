@@ -23,7 +23,7 @@ use super::Settings;
 use super::admission::{ConnectionLimits, Decision};
 use super::clients::{Clients, Shares, descriptors, own};
 use super::connection::Connection;
-use super::listener::{Listener, Origin};
+use super::listener::{Listener, SocketOrigin};
 use super::notify::Notify;
 use super::opener_locks::serve_openers;
 use super::ports::{ExclusivePorts, OpenPorts};
@@ -370,7 +370,7 @@ impl<'s> Daemon<'s> {
     /// open for the next daemon.
     fn drain(&mut self) {
         for listener in std::mem::take(&mut self.listeners) {
-            let Origin::Ours(file) = &listener.origin else { continue };
+            let SocketOrigin::Ours(file) = &listener.origin else { continue };
             if let Some(file) = file {
                 file.remove();
             }

@@ -39,12 +39,12 @@ pub(in crate::serve) struct ExclusivePorts {
 /// What the service and the thread share, by the real names of the ports.
 #[derive(Debug, Default)]
 struct PortsState {
-    ports: BTreeMap<String, Port>,
+    ports: BTreeMap<String, LockedPort>,
     is_ending: bool,
 }
 
 #[derive(Debug, Default)]
-struct Port {
+struct LockedPort {
     /// The process that has the lock.
     holder: Option<ProcessIdentity>,
     /// The mode that we have set.
@@ -147,7 +147,7 @@ impl ExclusivePorts {
     pub(in crate::serve) fn end(&self) {
         let mut state = locked(&self.state);
         state.is_ending = true;
-        state.ports.values_mut().for_each(Port::end_at_once);
+        state.ports.values_mut().for_each(LockedPort::end_at_once);
     }
 }
 
@@ -159,7 +159,7 @@ fn applies_to(port: &ResolvedDevice, exempt: &[DeviceName]) -> bool {
     device.is_some_and(|device| !device.is_pseudo_terminal()) && !port.every_name().any(is_exempt)
 }
 
-impl Port {
+impl LockedPort {
     fn is_held_by(&self, pid: Pid) -> bool {
         self.holder.as_ref().is_some_and(|who| who.pid == pid)
     }
@@ -226,7 +226,7 @@ impl ExclusiveWork {
         let mut state = locked(&self.state);
         state.ports.retain(|_, port| port.holder.is_some() || port.left.is_some());
         let all: BTreeSet<String> = state.ports.keys().cloned().collect();
-        let is_new = |port: &mut Port| std::mem::take(&mut port.is_new);
+        let is_new = |port: &mut LockedPort| std::mem::take(&mut port.is_new);
         let new = state.ports.iter_mut().filter_map(|(name, port)| is_new(port).then_some(name));
         let new: Vec<String> = new.cloned().collect();
         drop(state);
@@ -378,7 +378,7 @@ mod tests {
     fn an_end_that_is_seen_twice_leaves_the_mode_to_be_ended() {
         let node = Node::of(&std::fs::metadata("/dev/null").unwrap());
         let set = Some(SetMode { node, number: 3, is_watched: true });
-        let mut port = Port { set, ..Port::default() };
+        let mut port = LockedPort { set, ..LockedPort::default() };
         port.release();
         port.leave_mode();
         assert!(port.set.is_none() && port.left.is_some());

@@ -265,7 +265,7 @@ enum Rank {
 type SeatKey = (Rank, u64);
 
 #[derive(Debug, Default)]
-struct Table {
+struct SeatTable {
     /// Grows with every event.
     clock: u64,
     /// What serves each connection: the first is closed first.
@@ -284,7 +284,7 @@ struct Table {
 pub(super) struct Seats {
     most: usize,
     most_silent: usize,
-    table: Mutex<Table>,
+    table: Mutex<SeatTable>,
 }
 
 /// One connection's seat, free again when dropped.
@@ -302,7 +302,7 @@ pub(super) struct Answering {
     place: Option<SeatKey>,
 }
 
-impl Table {
+impl SeatTable {
     /// A place of this rank that begins now.
     const fn place(&mut self, rank: Rank) -> SeatKey {
         self.clock += 1;
@@ -327,7 +327,7 @@ impl Seats {
         Arc::new(Self { most, most_silent, table: Mutex::default() })
     }
 
-    fn table(&self) -> MutexGuard<'_, Table> {
+    fn table(&self) -> MutexGuard<'_, SeatTable> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -459,7 +459,7 @@ mod tests {
                 }
             }
             let seats_of = || seats.table().tasks.len();
-            let places = |table: &Table| table.tasks.keys().copied().collect::<Vec<_>>();
+            let places = |table: &SeatTable| table.tasks.keys().copied().collect::<Vec<_>>();
             let before = places(&seats.table());
             let last = *taken.borrow()[closed].upgrade().unwrap().place();
             enter();

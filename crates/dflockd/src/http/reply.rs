@@ -223,7 +223,7 @@ async fn send_pieces(
         let Some(cursor) = rest else { return };
         match next_piece(&shared, cursor).await {
             Ok(next) => (piece, rest) = next,
-            Err(Failed) => return sender.abort(io::Error::other("holds cannot be recorded")),
+            Err(Failed) => return sender.abort(io::Error::other("the term is over")),
         }
     }
 }

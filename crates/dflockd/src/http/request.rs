@@ -36,9 +36,9 @@ pub(super) enum Deed {
     Wait,
 }
 
-/// What the key is asked as.
+/// The kind of key that a path names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Form {
+pub(super) enum KeyKind {
     Lock,
     /// A lock that others may share.
     Shared,
@@ -62,7 +62,7 @@ pub(super) enum Route {
     EndSession,
     PingSession,
     ShowKey,
-    Ask(Form, Deed),
+    Ask(KeyKind, Deed),
 }
 
 impl Route {
@@ -103,35 +103,40 @@ pub(super) const ROUTES: [(&str, &str, Route, SecretNeeded); 27] = [
     ("DELETE", "/v1/sessions/{}", Route::EndSession, SecretNeeded::Locks),
     ("POST", "/v1/sessions/{}/ping", Route::PingSession, SecretNeeded::Locks),
     ("GET", "/v1/locks/{}", Route::ShowKey, SecretNeeded::Locks),
-    ("POST", "/v1/locks/{}", Route::Ask(Form::Lock, Deed::Acquire), SecretNeeded::Locks),
-    ("POST", "/v1/locks/{}/release", Route::Ask(Form::Lock, Deed::Release), SecretNeeded::Locks),
-    ("POST", "/v1/locks/{}/renew", Route::Ask(Form::Lock, Deed::Renew), SecretNeeded::Locks),
-    ("POST", "/v1/locks/{}/enqueue", Route::Ask(Form::Lock, Deed::Enqueue), SecretNeeded::Locks),
-    ("POST", "/v1/locks/{}/wait", Route::Ask(Form::Lock, Deed::Wait), SecretNeeded::Locks),
+    ("POST", "/v1/locks/{}", Route::Ask(KeyKind::Lock, Deed::Acquire), SecretNeeded::Locks),
+    ("POST", "/v1/locks/{}/release", Route::Ask(KeyKind::Lock, Deed::Release), SecretNeeded::Locks),
+    ("POST", "/v1/locks/{}/renew", Route::Ask(KeyKind::Lock, Deed::Renew), SecretNeeded::Locks),
+    ("POST", "/v1/locks/{}/enqueue", Route::Ask(KeyKind::Lock, Deed::Enqueue), SecretNeeded::Locks),
+    ("POST", "/v1/locks/{}/wait", Route::Ask(KeyKind::Lock, Deed::Wait), SecretNeeded::Locks),
     ("GET", "/v1/semaphores/{}", Route::ShowKey, SecretNeeded::Locks),
-    ("POST", "/v1/semaphores/{}", Route::Ask(Form::Semaphore, Deed::Acquire), SecretNeeded::Locks),
+    (
+        "POST",
+        "/v1/semaphores/{}",
+        Route::Ask(KeyKind::Semaphore, Deed::Acquire),
+        SecretNeeded::Locks,
+    ),
     (
         "POST",
         "/v1/semaphores/{}/release",
-        Route::Ask(Form::Semaphore, Deed::Release),
+        Route::Ask(KeyKind::Semaphore, Deed::Release),
         SecretNeeded::Locks,
     ),
     (
         "POST",
         "/v1/semaphores/{}/renew",
-        Route::Ask(Form::Semaphore, Deed::Renew),
+        Route::Ask(KeyKind::Semaphore, Deed::Renew),
         SecretNeeded::Locks,
     ),
     (
         "POST",
         "/v1/semaphores/{}/enqueue",
-        Route::Ask(Form::Semaphore, Deed::Enqueue),
+        Route::Ask(KeyKind::Semaphore, Deed::Enqueue),
         SecretNeeded::Locks,
     ),
     (
         "POST",
         "/v1/semaphores/{}/wait",
-        Route::Ask(Form::Semaphore, Deed::Wait),
+        Route::Ask(KeyKind::Semaphore, Deed::Wait),
         SecretNeeded::Locks,
     ),
 ];
@@ -341,12 +346,12 @@ impl Members {
         token.ok_or(Fault::Invalid("token must be 32 lower-case hexadecimal digits"))
     }
 
-    fn claim(&self, form: Form) -> Result<Claim, Fault> {
+    fn claim(&self, form: KeyKind) -> Result<Claim, Fault> {
         const WRONG: &str = "limit must be a whole number, at least 1";
         match form {
-            Form::Lock => Ok(Claim::LOCK),
-            Form::Shared => Ok(Claim::Shared),
-            Form::Semaphore => {
+            KeyKind::Lock => Ok(Claim::LOCK),
+            KeyKind::Shared => Ok(Claim::Shared),
+            KeyKind::Semaphore => {
                 let limit = self.number("limit", WRONG)?.and_then(Limit::new);
                 limit.map(Claim::Slot).ok_or(Fault::Invalid(WRONG))
             }
@@ -362,11 +367,11 @@ pub(super) fn no_members(body: &[u8]) -> Result<(), Fault> {
 /// The request of a body.
 pub(super) fn request<'a>(
     deed: Deed,
-    form: Form,
+    form: KeyKind,
     key: Key<'a>,
     body: &[u8],
 ) -> Result<Request<'a>, Fault> {
-    let has_limit = form == Form::Semaphore && matches!(deed, Deed::Acquire | Deed::Enqueue);
+    let has_limit = form == KeyKind::Semaphore && matches!(deed, Deed::Acquire | Deed::Enqueue);
     let names: &'static [&'static str] = match deed {
         Deed::Acquire => &["acquire_timeout_s", "lease_ttl_s", "limit"],
         Deed::Enqueue => &["lease_ttl_s", "limit"],
@@ -425,10 +430,10 @@ mod tests {
     }
 
     #[rstest]
-    #[case("POST", "/v1/locks/k", Ok((Route::Ask(Form::Lock, Deed::Acquire), "k")))]
-    #[case("POST", "/v1/locks/a%2Fb/wait", Ok((Route::Ask(Form::Lock, Deed::Wait), "a%2Fb")))]
-    #[case("POST", "/v1/locks/wait/wait", Ok((Route::Ask(Form::Lock, Deed::Wait), "wait")))]
-    #[case("POST", "/v1/locks/release", Ok((Route::Ask(Form::Lock, Deed::Acquire), "release")))]
+    #[case("POST", "/v1/locks/k", Ok((Route::Ask(KeyKind::Lock, Deed::Acquire), "k")))]
+    #[case("POST", "/v1/locks/a%2Fb/wait", Ok((Route::Ask(KeyKind::Lock, Deed::Wait), "a%2Fb")))]
+    #[case("POST", "/v1/locks/wait/wait", Ok((Route::Ask(KeyKind::Lock, Deed::Wait), "wait")))]
+    #[case("POST", "/v1/locks/release", Ok((Route::Ask(KeyKind::Lock, Deed::Acquire), "release")))]
     #[case("HEAD", "/v1/locks/k", Ok((Route::ShowKey, "k")))]
     #[case("PUT", "/v1/locks/k", Err(Fault::WrongMethod("GET, HEAD, POST")))]
     #[case("GET", "/v1/locks/k/wait", Err(Fault::WrongMethod("POST")))]
@@ -555,7 +560,7 @@ mod tests {
 
     const TOKEN: &str = "000000000000000f00000000000000a0";
 
-    fn read(deed: Deed, form: Form, body: &str) -> Result<Request<'static>, Fault> {
+    fn read(deed: Deed, form: KeyKind, body: &str) -> Result<Request<'static>, Fault> {
         request(deed, form, Key::new(b"k").unwrap(), body.as_bytes())
     }
 
@@ -569,25 +574,29 @@ mod tests {
     }
 
     #[rstest]
-    #[case(Form::Lock, r#"{"acquire_timeout_s":0}"#, acquire(Claim::LOCK, 0, None))]
+    #[case(KeyKind::Lock, r#"{"acquire_timeout_s":0}"#, acquire(Claim::LOCK, 0, None))]
     #[case(
-        Form::Lock,
+        KeyKind::Lock,
         r#" {"acquire_timeout_s": 10, "lease_ttl_s": 60} "#,
         acquire(Claim::LOCK, 10, Some(60))
     )]
     #[case(
-        Form::Lock,
+        KeyKind::Lock,
         r#"{"acquire_timeout_s":9223372036,"lease_ttl_s":0}"#,
         acquire(Claim::LOCK, 9_223_372_036, None)
     )]
     #[case(
-        Form::Lock,
+        KeyKind::Lock,
         r#"{"acquire_timeout_s":1,"lease_ttl_s":null}"#,
         acquire(Claim::LOCK, 1, None)
     )]
-    #[case(Form::Shared, r#"{"acquire_timeout_s":1}"#, acquire(Claim::Shared, 1, None))]
-    #[case(Form::Semaphore, r#"{"acquire_timeout_s":1,"limit":5}"#, acquire(Claim::Slot(Limit::new(5).unwrap()), 1, None))]
-    fn whole_numbers_are_read(#[case] form: Form, #[case] body: &str, #[case] want: Request<'_>) {
+    #[case(KeyKind::Shared, r#"{"acquire_timeout_s":1}"#, acquire(Claim::Shared, 1, None))]
+    #[case(KeyKind::Semaphore, r#"{"acquire_timeout_s":1,"limit":5}"#, acquire(Claim::Slot(Limit::new(5).unwrap()), 1, None))]
+    fn whole_numbers_are_read(
+        #[case] form: KeyKind,
+        #[case] body: &str,
+        #[case] want: Request<'_>,
+    ) {
         assert_eq!(read(Deed::Acquire, form, body), Ok(want));
     }
 
@@ -607,38 +616,38 @@ mod tests {
             (Deed::Enqueue, "{}", Request::Enqueue { key, claim: Claim::LOCK, ttl: None }),
         ];
         for (deed, body, want) in cases {
-            assert_eq!(read(deed, Form::Lock, body), Ok(want), "{body}");
+            assert_eq!(read(deed, KeyKind::Lock, body), Ok(want), "{body}");
         }
     }
 
     #[rstest]
-    #[case(Deed::Acquire, Form::Lock, "")]
-    #[case(Deed::Acquire, Form::Lock, "{}")]
-    #[case(Deed::Acquire, Form::Lock, "[]")]
-    #[case(Deed::Acquire, Form::Lock, "7")]
-    #[case(Deed::Acquire, Form::Lock, "{\"acquire_timeout_s\":0")]
-    #[case(Deed::Acquire, Form::Lock, r#"{"acquire_timeout_s":0} x"#)]
-    #[case(Deed::Acquire, Form::Lock, r#"{"acquire_timeout_s":-1}"#)]
-    #[case(Deed::Acquire, Form::Lock, r#"{"acquire_timeout_s":1.5}"#)]
-    #[case(Deed::Acquire, Form::Lock, r#"{"acquire_timeout_s":1.0}"#)]
-    #[case(Deed::Acquire, Form::Lock, r#"{"acquire_timeout_s":"1"}"#)]
-    #[case(Deed::Acquire, Form::Lock, r#"{"acquire_timeout_s":null}"#)]
-    #[case(Deed::Acquire, Form::Lock, r#"{"acquire_timeout_s":9223372037}"#)]
-    #[case(Deed::Acquire, Form::Lock, r#"{"acquire_timeout_s":1,"lease_ttl_s":9223372037}"#)]
-    #[case(Deed::Acquire, Form::Lock, r#"{"acquire_timeout_s":1,"lease_ttl_s":-1}"#)]
-    #[case(Deed::Acquire, Form::Lock, r#"{"acquire_timeout_s":1,"limit":1}"#)]
-    #[case(Deed::Acquire, Form::Lock, r#"{"acquire_timeout_s":1,"ttl":1}"#)]
-    #[case(Deed::Acquire, Form::Semaphore, r#"{"acquire_timeout_s":1}"#)]
-    #[case(Deed::Acquire, Form::Semaphore, r#"{"acquire_timeout_s":1,"limit":0}"#)]
-    #[case(Deed::Enqueue, Form::Semaphore, "{}")]
-    #[case(Deed::Enqueue, Form::Lock, r#"{"acquire_timeout_s":1}"#)]
-    #[case(Deed::Wait, Form::Lock, "{}")]
-    #[case(Deed::Wait, Form::Semaphore, r#"{"timeout_s":1,"limit":1}"#)]
-    #[case(Deed::Release, Form::Lock, "{}")]
-    #[case(Deed::Release, Form::Lock, r#"{"token":""}"#)]
-    #[case(Deed::Release, Form::Lock, r#"{"token":"000000000000000F00000000000000A0"}"#)]
-    #[case(Deed::Renew, Form::Lock, r#"{"token":7}"#)]
-    fn anything_else_is_refused(#[case] deed: Deed, #[case] form: Form, #[case] body: &str) {
+    #[case(Deed::Acquire, KeyKind::Lock, "")]
+    #[case(Deed::Acquire, KeyKind::Lock, "{}")]
+    #[case(Deed::Acquire, KeyKind::Lock, "[]")]
+    #[case(Deed::Acquire, KeyKind::Lock, "7")]
+    #[case(Deed::Acquire, KeyKind::Lock, "{\"acquire_timeout_s\":0")]
+    #[case(Deed::Acquire, KeyKind::Lock, r#"{"acquire_timeout_s":0} x"#)]
+    #[case(Deed::Acquire, KeyKind::Lock, r#"{"acquire_timeout_s":-1}"#)]
+    #[case(Deed::Acquire, KeyKind::Lock, r#"{"acquire_timeout_s":1.5}"#)]
+    #[case(Deed::Acquire, KeyKind::Lock, r#"{"acquire_timeout_s":1.0}"#)]
+    #[case(Deed::Acquire, KeyKind::Lock, r#"{"acquire_timeout_s":"1"}"#)]
+    #[case(Deed::Acquire, KeyKind::Lock, r#"{"acquire_timeout_s":null}"#)]
+    #[case(Deed::Acquire, KeyKind::Lock, r#"{"acquire_timeout_s":9223372037}"#)]
+    #[case(Deed::Acquire, KeyKind::Lock, r#"{"acquire_timeout_s":1,"lease_ttl_s":9223372037}"#)]
+    #[case(Deed::Acquire, KeyKind::Lock, r#"{"acquire_timeout_s":1,"lease_ttl_s":-1}"#)]
+    #[case(Deed::Acquire, KeyKind::Lock, r#"{"acquire_timeout_s":1,"limit":1}"#)]
+    #[case(Deed::Acquire, KeyKind::Lock, r#"{"acquire_timeout_s":1,"ttl":1}"#)]
+    #[case(Deed::Acquire, KeyKind::Semaphore, r#"{"acquire_timeout_s":1}"#)]
+    #[case(Deed::Acquire, KeyKind::Semaphore, r#"{"acquire_timeout_s":1,"limit":0}"#)]
+    #[case(Deed::Enqueue, KeyKind::Semaphore, "{}")]
+    #[case(Deed::Enqueue, KeyKind::Lock, r#"{"acquire_timeout_s":1}"#)]
+    #[case(Deed::Wait, KeyKind::Lock, "{}")]
+    #[case(Deed::Wait, KeyKind::Semaphore, r#"{"timeout_s":1,"limit":1}"#)]
+    #[case(Deed::Release, KeyKind::Lock, "{}")]
+    #[case(Deed::Release, KeyKind::Lock, r#"{"token":""}"#)]
+    #[case(Deed::Release, KeyKind::Lock, r#"{"token":"000000000000000F00000000000000A0"}"#)]
+    #[case(Deed::Renew, KeyKind::Lock, r#"{"token":7}"#)]
+    fn anything_else_is_refused(#[case] deed: Deed, #[case] form: KeyKind, #[case] body: &str) {
         let fault = read(deed, form, body).unwrap_err();
         assert!(matches!(fault, Fault::Invalid(_) | Fault::UnknownName(_)), "{body}");
     }

@@ -7,7 +7,7 @@
 use super::gate::{self, Rates, Reach};
 use super::metrics;
 use super::reply::{self, Fault, JSON, ReplyBody, STATUSES};
-use super::request::{self, Deed, Form, Found, MAX_BODY_BYTES, Route, SecretNeeded, request};
+use super::request::{self, Deed, Found, KeyKind, MAX_BODY_BYTES, Route, SecretNeeded, request};
 use super::{Answering, Seats};
 use crate::server::{
     Denied, Full, PARTIES_PER_TURN, Parting, Readiness, SessionId, Shared, Transport, Visit,
@@ -452,7 +452,7 @@ impl Site {
     /// Asks the engine for what the request says.
     async fn ask(
         &self,
-        (form, deed): (Form, Deed),
+        (form, deed): (KeyKind, Deed),
         (head, name, body): (&Parts, &[u8], &[u8]),
         caller: &Caller,
         is_draining: bool,
@@ -460,11 +460,11 @@ impl Site {
         let key = key(name)?;
         let (is_alone, is_shared) = request::manner(head.uri.query())?;
         let form = match form {
-            Form::Lock if is_shared => Form::Shared,
-            Form::Semaphore if is_shared => {
+            KeyKind::Lock if is_shared => KeyKind::Shared,
+            KeyKind::Semaphore if is_shared => {
                 return Err(Fault::Invalid("a semaphore cannot be shared"));
             }
-            Form::Lock | Form::Shared | Form::Semaphore => form,
+            KeyKind::Lock | KeyKind::Shared | KeyKind::Semaphore => form,
         };
         // As the reference: a client whose session is gone learns that, whatever it has sent.
         let visit = self.visit(&head.headers, is_alone, deed, caller)?;
@@ -548,7 +548,7 @@ async fn key_as_json(shared: &Shared, key: Key<'_>, sight: Option<&Sight>) -> St
 }
 
 /// The answer of the engine as JSON.
-fn answer_as_json(form: Form, answer: &Answer) -> Result<Response<ReplyBody>, Fault> {
+fn answer_as_json(form: KeyKind, answer: &Answer) -> Result<Response<ReplyBody>, Fault> {
     let body = match answer {
         Answer::Granted(grant) => grant_as_json("ok", form, grant),
         Answer::Acquired(grant) => grant_as_json("acquired", form, grant),
@@ -564,11 +564,11 @@ fn answer_as_json(form: Form, answer: &Answer) -> Result<Response<ReplyBody>, Fa
 }
 
 /// A fence is text, because many readers of JSON round numbers of its size.
-fn grant_as_json(status: &str, form: Form, grant: &Grant) -> String {
+fn grant_as_json(status: &str, form: KeyKind, grant: &Grant) -> String {
     let (digits, ttl) = (grant.token.digits(), grant.ttl.span().count());
     let (token, fence) = (String::from_utf8_lossy(&digits), grant.token.fence());
     // To the engine, a semaphore with one slot is a lock.
-    let slot = (form == Form::Semaphore).then(|| grant.slot.unwrap_or(0));
+    let slot = (form == KeyKind::Semaphore).then(|| grant.slot.unwrap_or(0));
     let slot = slot.map_or_else(String::new, |slot| format!(",\"slot\":{slot}"));
     format!(
         "{{\"status\":\"{status}\",\"token\":\"{token}\",\"lease_ttl_s\":{ttl},\

@@ -173,7 +173,7 @@ pub(super) struct WhoArguments {
     pub(super) devices: Vec<DeviceName>,
 
     #[command(flatten)]
-    pub(super) times: Times,
+    pub(super) repeat: Repeat,
 }
 
 #[derive(Args, Debug)]
@@ -183,12 +183,12 @@ pub(super) struct ListArguments {
     pub(super) all: bool,
 
     #[command(flatten)]
-    pub(super) times: Times,
+    pub(super) repeat: Repeat,
 }
 
-/// How often to show it.
+/// Whether to show it again and again.
 #[derive(Args, Clone, Copy, Debug)]
-pub(super) struct Times {
+pub(super) struct Repeat {
     /// Show the table again whenever it changes
     #[arg(short, long, conflicts_with = "quiet")]
     pub(super) watch: bool,

@@ -19,7 +19,7 @@ const LINK_DIRECTORIES: [&str; 2] = ["serial/by-id", "serial/by-path"];
 
 /// A device and its holders.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Device {
+pub(super) struct ListedDevice {
     /// The name of the real node, relative to `/dev`; where there is none, what the lock files
     /// say.
     pub(super) name: String,
@@ -51,14 +51,18 @@ impl<'a> NameIndex<'a> {
 
     /// Puts the holders of one device together, devices with living holders first, free ones last. Each device that was
     /// asked for is there, even without holders.
-    pub(super) fn group(&mut self, asked: &[DeviceName], holders: Vec<Holder>) -> Vec<Device> {
-        let mut devices: Vec<Device> = Vec::new();
+    pub(super) fn group(
+        &mut self,
+        asked: &[DeviceName],
+        holders: Vec<Holder>,
+    ) -> Vec<ListedDevice> {
+        let mut devices: Vec<ListedDevice> = Vec::new();
         for name in asked {
             let found = follow(self.dev_dir, name).ok().filter(|resolved| resolved.node.is_some());
             match found {
                 Some(resolved) => _ = self.found(&mut devices, resolved),
                 None if devices.iter().any(|device| device.name == name.as_str()) => {}
-                None => devices.push(Device::named(name.as_str().to_owned(), false)),
+                None => devices.push(ListedDevice::named(name.as_str().to_owned(), false)),
             }
         }
         let mut of_files = HashMap::new();
@@ -78,14 +82,14 @@ impl<'a> NameIndex<'a> {
         rest.sort_by_key(|(_, holder)| unlikeliness(holder));
         for (file, holder) in rest {
             let named = file.and_then(|file| of_files.get(&file));
-            let its = |it: &&mut Device| Some(&it.name) == named || it.is_meant_by(&holder);
+            let its = |it: &&mut ListedDevice| Some(&it.name) == named || it.is_meant_by(&holder);
             let name = match devices.iter_mut().find(its) {
                 Some(device) => {
                     device.add(holder);
                     device.name.clone()
                 }
                 None => {
-                    let mut device = Device::named(holder.device.clone(), false);
+                    let mut device = ListedDevice::named(holder.device.clone(), false);
                     device.add(holder);
                     let name = device.name.clone();
                     devices.push(device);
@@ -97,21 +101,21 @@ impl<'a> NameIndex<'a> {
         for device in &mut devices {
             device.holders.sort_by_key(|holder| holder.standing != Standing::Alive);
         }
-        devices.sort_by_key(Device::rank);
+        devices.sort_by_key(ListedDevice::rank);
         devices
     }
 
     /// The device that a name leads to, added if it is new.
     fn found<'d>(
         &mut self,
-        devices: &'d mut Vec<Device>,
+        devices: &'d mut Vec<ListedDevice>,
         resolved: ResolvedDevice,
-    ) -> &'d mut Device {
+    ) -> &'d mut ListedDevice {
         let known = devices.iter().position(|device| device.name == resolved.real());
         let (index, names) = match known {
             Some(index) => (index, resolved.names),
             None => {
-                devices.push(Device::named(resolved.real().to_owned(), true));
+                devices.push(ListedDevice::named(resolved.real().to_owned(), true));
                 (devices.len().saturating_sub(1), self.every_name(resolved))
             }
         };
@@ -146,7 +150,7 @@ impl<'a> NameIndex<'a> {
     }
 }
 
-impl Device {
+impl ListedDevice {
     fn named(name: String, exists: bool) -> Self {
         Self { name, exists, ..Self::default() }
     }
@@ -233,7 +237,7 @@ pub(super) fn serial_names(dev_dir: &Path) -> Vec<DeviceName> {
 }
 
 /// Devices of the same rank by name, `ttyS2` before `ttyS10`.
-pub(super) fn sort_by_name(devices: &mut [Device]) {
+pub(super) fn sort_by_name(devices: &mut [ListedDevice]) {
     devices.sort_by(|a, b| {
         a.rank().cmp(&b.rank()).then_with(|| natural(&a.name).cmp(&natural(&b.name)))
     });
@@ -350,8 +354,9 @@ mod tests {
 
     #[test]
     fn names_are_in_natural_order() {
-        let lock = |holder: Holder| Device { holders: vec![holder], ..Device::default() };
-        let mut devices: Vec<Device> = [
+        let lock =
+            |holder: Holder| ListedDevice { holders: vec![holder], ..ListedDevice::default() };
+        let mut devices: Vec<ListedDevice> = [
             "ttyS10",
             "ttyS2",
             "ttyUSB0",
@@ -360,10 +365,10 @@ mod tests {
             "rfcomm9",
             "modem",
         ]
-        .map(|name| Device::named(name.to_owned(), true))
+        .map(|name| ListedDevice::named(name.to_owned(), true))
         .into();
-        devices.push(Device { name: "ttyS11".to_owned(), ..lock(holder("ttyS11 7 stale")) });
-        devices.push(Device { name: "ttyZ1".to_owned(), ..lock(holder("ttyZ1 7")) });
+        devices.push(ListedDevice { name: "ttyS11".to_owned(), ..lock(holder("ttyS11 7 stale")) });
+        devices.push(ListedDevice { name: "ttyZ1".to_owned(), ..lock(holder("ttyZ1 7")) });
         sort_by_name(&mut devices);
         let names: Vec<&str> = devices.iter().map(|device| device.name.as_str()).collect();
         let expected = [

@@ -23,11 +23,11 @@ use super::row::printable;
 /// The devices of a command, exclusive while it has them open.
 pub(super) struct Exclusion {
     watch: PortWatch,
-    ports: BTreeMap<String, Port>,
+    ports: BTreeMap<String, CommandPort>,
 }
 
 /// One of these devices.
-struct Port {
+struct CommandPort {
     device: DeviceName,
     command: Pid,
     mode: Mode,
@@ -50,7 +50,8 @@ impl Exclusion {
     /// Begins to watch devices for the process that will become the command. A device that cannot be watched is
     /// reported, and stays locked without being exclusive.
     pub(super) fn watch(requests: &[Request]) -> Option<Self> {
-        let mut ports: BTreeMap<String, Port> = requests.iter().filter_map(Port::of).collect();
+        let mut ports: BTreeMap<String, CommandPort> =
+            requests.iter().filter_map(CommandPort::of).collect();
         let watch = PortWatch::of(&Layout::native().dev_dir);
         let mut watch = watch.map_err(|error| warn(&format!("--exclusive: {error}"))).ok()?;
         ports.retain(|name, port| {
@@ -81,11 +82,11 @@ impl Exclusion {
 
     /// The lock is about to be released: a device that the command has left open is no longer exclusive.
     pub(super) fn end(self) {
-        self.ports.into_values().for_each(Port::end);
+        self.ports.into_values().for_each(CommandPort::end);
     }
 }
 
-impl Port {
+impl CommandPort {
     /// The name of the locked device's node, if it has one, and the device.
     fn of(request: &Request) -> Option<(String, Self)> {
         let resolved = follow(&Layout::native().dev_dir, &request.device).ok()?;

@@ -5,8 +5,8 @@ use std::time::Duration;
 use pidlockfile::span;
 use wrapcmd::{Form, Value};
 
-use super::arguments::{ListArguments, Presence, Times, WhoArguments};
-use super::devices::{Device, NameIndex, serial_names, sort_by_name, suggestion};
+use super::arguments::{ListArguments, Presence, Repeat, WhoArguments};
+use super::devices::{ListedDevice, NameIndex, serial_names, sort_by_name, suggestion};
 use super::outcome::{Failure, Output, exit};
 use super::row::{
     Cell, HEADING, PLAIN, Row, WARNING, aligned, device_path, local, printable, rows, user_name,
@@ -36,7 +36,7 @@ enum Query<'a> {
 /// What was found.
 #[derive(Debug, PartialEq, Eq)]
 struct Snapshot {
-    devices: Vec<Device>,
+    devices: Vec<ListedDevice>,
     service: ServiceState,
     /// Whether the searches came to their ends.
     is_complete: bool,
@@ -50,29 +50,29 @@ pub(super) fn who(asked: &WhoArguments, route: &Route, output: &Output) -> Resul
         devices => Query::Named(devices),
     };
     if output.form() == Form::Quiet {
-        let held = Snapshot::take(query, route)?.devices.iter().any(Device::is_held);
+        let held = Snapshot::take(query, route)?.devices.iter().any(ListedDevice::is_held);
         return Ok(if held { exit::DONE } else { exit::BUSY });
     }
-    show(query, asked.times, route, output)
+    show(query, asked.repeat, route, output)
 }
 
 pub(super) fn list(asked: &ListArguments, route: &Route, output: &Output) -> Result<u8, Failure> {
     let query = if asked.all { Query::All } else { Query::Held };
-    show(query, asked.times, route, output)
+    show(query, asked.repeat, route, output)
 }
 
-fn show(query: Query<'_>, times: Times, route: &Route, output: &Output) -> Result<u8, Failure> {
+fn show(query: Query<'_>, repeat: Repeat, route: &Route, output: &Output) -> Result<u8, Failure> {
     let mut shown = None;
     loop {
         let snapshot = Snapshot::take(query, route)?;
         if shown.as_ref() != Some(&snapshot) {
-            if times.watch {
+            if repeat.watch {
                 output.begin_anew();
             }
             output.answer(|| snapshot.text(query), || snapshot.to_json(query));
             snapshot.remarks(query, output);
         }
-        if !times.watch {
+        if !repeat.watch {
             return Ok(snapshot.code(query));
         }
         if !wrapcmd::wait_while_read(WATCH_INTERVAL) {
@@ -143,7 +143,7 @@ impl Snapshot {
         for device in self.misspelt(query) {
             output.remark(&missing(&device.name).to_string());
         }
-        let is_free = |device: &Device| device.holders.is_empty();
+        let is_free = |device: &ListedDevice| device.holders.is_empty();
         if matches!(query, Query::All) && self.devices.iter().any(is_free) {
             let outside = self.out_of_sight.outside.then_some(OUTSIDE);
             let root = "root sees more: sudo lfp list --all";
@@ -167,7 +167,7 @@ impl Snapshot {
     }
 
     /// Devices that are neither there nor held.
-    fn misspelt(&self, query: Query<'_>) -> impl Iterator<Item = &Device> {
+    fn misspelt(&self, query: Query<'_>) -> impl Iterator<Item = &ListedDevice> {
         let named = matches!(query, Query::Named(_));
         self.devices
             .iter()
@@ -219,7 +219,7 @@ fn reservation(out_of_sight: OutOfSight) -> String {
 }
 
 /// A device and its holders.
-fn device_in_json(device: &Device) -> Value {
+fn device_in_json(device: &ListedDevice) -> Value {
     let path = |name: &str| Value::Text(device_path(&printable(name)));
     Value::Object(vec![
         ("device", path(&device.name)),
@@ -257,7 +257,7 @@ fn waiting(waiters: &[Waiter]) -> String {
 
 /// The devices as a table for people, below each its other names. One holder of one device is one
 /// line, however many lock files the conventions ask it to have.
-fn table(devices: &[&Device]) -> String {
+fn table(devices: &[&ListedDevice]) -> String {
     let head = ["DEVICE", "PID", "USER", "STATE", "SINCE", "AGE", "LOCK", "COMMAND"];
     let head = head.map(|text| (text.to_owned(), HEADING));
     let mut lines = vec![(head, String::new())];

@@ -167,7 +167,7 @@ fn view(
     key: Key<'_>,
     holders: Range<usize>,
     waiting: Range<usize>,
-) -> Option<Seen> {
+) -> Option<AddressedView> {
     let view = core.engine.view(now, key, holders, waiting)?;
     let address = |party: &Party| core.connections.address(party.conn?);
     let addresses = view.holders.iter().chain(&view.waiting).map(address).collect();
@@ -175,7 +175,7 @@ fn view(
 }
 
 /// Some holders and waiters of a key, and the addresses of the holders and then of the waiters.
-type Seen = (KeyView, Vec<Option<IpAddr>>);
+type AddressedView = (KeyView, Vec<Option<IpAddr>>);
 
 /// The progress of writing the object of a key: its holders, the longest hold first, and its waiters in their order. An
 /// object of several pieces does not show one moment: those who come or leave between two pieces may be in it twice or
@@ -213,7 +213,7 @@ impl KeyReport {
         &mut self,
         out: &mut String,
         room: &mut usize,
-        look: impl FnOnce(Key<'_>, Range<usize>, Range<usize>) -> Option<Seen>,
+        look: impl FnOnce(Key<'_>, Range<usize>, Range<usize>) -> Option<AddressedView>,
     ) -> Progress {
         if !std::mem::replace(&mut self.begun, true) {
             let (limit, held, waiters) = (self.view.limit, self.view.held, self.view.waiters);
