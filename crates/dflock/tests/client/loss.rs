@@ -154,13 +154,17 @@ fn the_whole_group_goes() {
     assert_stopped(dflock_, grandchild, UNREACHABLE);
 }
 
-/// The lease would last for longer, and the server is there again: nobody waits for a lock that nobody uses.
+/// The lease would last for longer, and the server is there again when the command has ended: nobody waits for a lock that
+/// nobody uses.
 #[test]
 fn a_lock_that_was_given_up_early_is_released() {
     let daemon = Daemon::start(&["--auto-release-on-disconnect=false"]);
     let mut wire = Proxy::to(daemon.address);
-    let script = dawdling();
-    let words = ["run", "k", "--ttl", LONG, "--reclaim", "1", "--grace", "1", "--", "sh", "-c"];
+    let dir = tempfile::tempdir().unwrap();
+    let over = dir.path().join("over");
+    let wait = format!("until [ -e {} ]; do sleep 0.05; done", over.display());
+    let script = format!("trap 'echo told' TERM; echo $$; echo $DFLOCK_TOKEN; {wait}");
+    let words = ["run", "k", "--ttl", LONG, "--reclaim", "1", "--grace", LONG, "--", "sh", "-c"];
     let words = [&words[..], &[&script]].concat();
     let dflock = start(bare(&words).env("DFLOCK_SERVERS", wire.address()));
     let command = dflock.command();
@@ -168,6 +172,7 @@ fn a_lock_that_was_given_up_early_is_released() {
     until("the command is told", || dflock.said().contains("told"));
     assert!(daemon.stats().contains("\"key\":\"k\""));
     wire.revive();
+    fs::write(over, "").unwrap();
     assert_stopped(dflock, command, UNREACHABLE);
     assert!(daemon.stats().contains("\"locks\":[]"));
 }
