@@ -21,7 +21,7 @@ use std::time::Duration;
 pub(crate) type User = Option<u32>;
 
 /// Names one connection: the later, the larger.
-pub(crate) type Token = u64;
+pub(crate) type ClientId = u64;
 
 /// Places for administrators alone, unless there are so few places that this is more than an eighth of them.
 const RESERVED: usize = 16;
@@ -59,7 +59,7 @@ pub(crate) enum Activity {
 /// A connection, as it counts for the limits of connections.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CountedConnection {
-    pub(crate) token: Token,
+    pub(crate) id: ClientId,
     pub(crate) owner: Owner,
     pub(crate) activity: Activity,
 }
@@ -70,7 +70,7 @@ pub(crate) enum Decision {
     /// There is room.
     Welcome,
     /// There is room when this one goes.
-    Instead(Token),
+    Instead(ClientId),
     /// There is none.
     TurnedAway,
 }
@@ -106,8 +106,8 @@ impl ConnectionLimits {
         let is_payers = |it: &&CountedConnection| it.owner.user == payer;
         let may_go = |it: &&CountedConnection| it.activity != Activity::Working;
         let leaving = present.iter().filter(is_fit).filter(is_payers).filter(may_go);
-        let first = leaving.map(|it| (it.activity, it.token)).min();
-        first.map_or(Decision::TurnedAway, |(_, token)| Decision::Instead(token))
+        let first = leaving.map(|it| (it.activity, it.id)).min();
+        first.map_or(Decision::TurnedAway, |(_, id)| Decision::Instead(id))
     }
 
     fn has_room(self, newcomer: Owner, present: &[CountedConnection]) -> bool {
@@ -163,9 +163,9 @@ mod tests {
             is_administrator: it.eq_ignore_ascii_case(&'r'),
         };
         let mut connections: Vec<CountedConnection> = Vec::new();
-        for (token, it) in (0..).zip(present.replace('-', "").chars()) {
+        for (id, it) in (0..).zip(present.replace('-', "").chars()) {
             let activity = if it.is_uppercase() { Activity::Working } else { Activity::Silent };
-            connections.push(CountedConnection { token, owner: owner(it), activity });
+            connections.push(CountedConnection { id, owner: owner(it), activity });
         }
         for (idle, (place, _)) in present.match_indices('-').enumerate() {
             connections[place - idle - 1].activity = Activity::Idle;
@@ -188,7 +188,7 @@ mod tests {
         #[case] decision: Decision,
     ) {
         let counted = |number: u32| CountedConnection {
-            token: number.into(),
+            id: number.into(),
             owner: Owner { user: Some(1 + number % 8), is_administrator: false },
             activity: Activity::Working,
         };

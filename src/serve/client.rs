@@ -5,7 +5,7 @@ use std::time::Instant;
 use pidlockfile::process::ProcessIdentity;
 use ttylock::{Answer, Backoff, DeviceName};
 
-use super::admission::{Owner, Token, User};
+use super::admission::{ClientId, Owner, User};
 use super::authority::denied;
 use crate::peer::Peer;
 use crate::protocol::Session;
@@ -17,7 +17,7 @@ pub(crate) struct Client {
     pub(super) session: Session,
     /// `None` for a stranger, whose session is one refusal.
     pub(super) peer: Option<Peer>,
-    pub(super) id: Token,
+    pub(super) id: ClientId,
     /// For whom it counts, and whether that is an administrator.
     pub(super) owner: Owner,
     /// The attempts at the request that is being answered.

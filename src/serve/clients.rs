@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-use super::admission::{ConnectionLimits, CountedConnection, Decision, Owner, Token};
+use super::admission::{ClientId, ConnectionLimits, CountedConnection, Decision, Owner};
 use super::connection::Connection;
 use crate::limits::{CLOSINGS, KEPT_FILES};
 
@@ -15,8 +15,8 @@ use crate::limits::{CLOSINGS, KEPT_FILES};
 pub(super) struct Clients {
     caps: ConnectionLimits,
     idle_timeout: Duration,
-    pub(super) members: BTreeMap<Token, Connection>,
-    last: Token,
+    pub(super) members: BTreeMap<ClientId, Connection>,
+    last: ClientId,
 }
 
 impl Clients {
@@ -24,30 +24,30 @@ impl Clients {
         Self { caps, idle_timeout, members: BTreeMap::new(), last: 0 }
     }
 
-    /// The token of a client that comes: larger than all before it.
-    pub(super) fn token(&mut self) -> Token {
+    /// The id of a client that comes: larger than all before it.
+    pub(super) fn next_id(&mut self) -> ClientId {
         self.last = self.last.saturating_add(1);
         self.last
     }
 
     /// Whether a client may come in.
     pub(super) fn decide(&self, newcomer: Owner, now: Instant) -> Decision {
-        let counted = |(token, connection): (&Token, &Connection)| CountedConnection {
-            token: *token,
+        let counted = |(id, connection): (&ClientId, &Connection)| CountedConnection {
+            id: *id,
             owner: connection.client.owner,
             activity: connection.activity(now),
         };
         self.caps.decide(newcomer, &self.members.iter().map(counted).collect::<Vec<_>>())
     }
 
-    pub(super) fn tokens(&self) -> Vec<Token> {
+    pub(super) fn ids(&self) -> Vec<ClientId> {
         self.members.keys().copied().collect()
     }
 
     /// The connections with a moment, and that moment.
-    fn moments(&self) -> impl Iterator<Item = (Instant, Token, &Connection)> {
-        self.members.iter().filter_map(|(token, connection)| {
-            Some((connection.moment(self.idle_timeout)?, *token, connection))
+    fn moments(&self) -> impl Iterator<Item = (Instant, ClientId, &Connection)> {
+        self.members.iter().filter_map(|(id, connection)| {
+            Some((connection.moment(self.idle_timeout)?, *id, connection))
         })
     }
 
@@ -57,8 +57,8 @@ impl Clients {
     }
 
     /// The connections that have something to do now. Each gets one turn.
-    pub(super) fn due(&self, now: Instant) -> Vec<Token> {
-        let moments = self.moments().map(|(moment, token, it)| (moment, token, it.goes_on()));
+    pub(super) fn due(&self, now: Instant) -> Vec<ClientId> {
+        let moments = self.moments().map(|(moment, id, it)| (moment, id, it.goes_on()));
         due(moments, now)
     }
 }
@@ -66,11 +66,11 @@ impl Clients {
 /// The connections whose moments have come. Some go on by themselves, because they have sent more than one turn
 /// answers, or because they try a contended request again. Of these, only the first is due, so that other clients come
 /// in between.
-fn due(moments: impl Iterator<Item = (Instant, Token, bool)>, now: Instant) -> Vec<Token> {
+fn due(moments: impl Iterator<Item = (Instant, ClientId, bool)>, now: Instant) -> Vec<ClientId> {
     let due = moments.filter(|(moment, ..)| *moment <= now);
     let (going_on, over): (Vec<_>, Vec<_>) = due.partition(|(.., goes_on)| *goes_on);
     let first = going_on.into_iter().min();
-    first.into_iter().chain(over).map(|(_, token, _)| token).collect()
+    first.into_iter().chain(over).map(|(_, id, _)| id).collect()
 }
 
 /// The most processes whose end the kernel reports to a daemon. The ends of others are searched for once a second.
@@ -132,7 +132,7 @@ mod tests {
     fn one_connection_goes_on_by_itself_before_others_come_in() {
         let now = Instant::now();
         let later = now + Duration::from_secs(1);
-        let due = |present: &[(Instant, Token, bool)]| due(present.iter().copied(), now);
+        let due = |present: &[(Instant, ClientId, bool)]| due(present.iter().copied(), now);
         let present = [(later, 1, true), (now, 2, true), (now, 3, true), (later, 4, false)];
         assert_eq!(due(&present), [2]);
         assert_eq!(due(&present[2..]), [3]);

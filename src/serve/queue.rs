@@ -20,7 +20,7 @@ use pidlockfile::process::ProcessIdentity;
 use ttylock::subordinate::owner_of;
 use ttylock::{DeviceFiles, Outcome, Request};
 
-use super::admission::Token;
+use super::admission::ClientId;
 use crate::protocol::reply;
 
 /// Interval of checks that no event causes: for the waiters of a device (the end of a `flock(2)` is no event), for ended
@@ -58,7 +58,7 @@ pub(super) struct Queue {
 
 #[derive(Clone, Debug)]
 struct QueueEntry {
-    id: Token,
+    id: ClientId,
     device: Arc<str>,
     request: Request,
     user: Option<u32>,
@@ -82,7 +82,7 @@ struct QueuedDevice {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Candidate {
     /// Which one.
-    pub(super) waiter: Token,
+    pub(super) waiter: ClientId,
     /// The real device.
     pub(super) device: Arc<str>,
     /// What the waiter asked for.
@@ -121,7 +121,7 @@ impl Queue {
     /// Puts a waiter at the end of the line for a device. It is tried at once if it is the first.
     pub(super) fn enter(
         &mut self,
-        id: Token,
+        id: ClientId,
         names: DeviceFiles,
         request: Request,
         user: Option<u32>,
@@ -136,7 +136,7 @@ impl Queue {
     }
 
     /// Moves a waiter whose name leads to another device by now to the end of that device's line.
-    pub(super) fn move_to(&mut self, id: Token, names: DeviceFiles, now: Instant) {
+    pub(super) fn move_to(&mut self, id: ClientId, names: DeviceFiles, now: Instant) {
         let Some(waiter) = self.waiters.iter().find(|waiter| waiter.id == id).cloned() else {
             return;
         };
@@ -159,7 +159,7 @@ impl Queue {
     }
 
     /// Removes a waiter. False when it does not wait.
-    pub(super) fn leave(&mut self, id: Token, now: Instant) -> bool {
+    pub(super) fn leave(&mut self, id: ClientId, now: Instant) -> bool {
         let Some(place) = self.waiters.iter().position(|waiter| waiter.id == id) else {
             return false;
         };
@@ -317,7 +317,7 @@ impl Queue {
 
     /// Removes and names the waiters that have run out of time. The first of a line that is due to be tried
     /// stays until then, and one whose attempt has no answer yet until that comes.
-    pub(super) fn expire(&mut self, now: Instant) -> Vec<Token> {
+    pub(super) fn expire(&mut self, now: Instant) -> Vec<ClientId> {
         let is_due = |waiter: &QueueEntry| {
             let device = self.devices.get(&waiter.device);
             device.is_some_and(|device| device.try_at <= now)
@@ -327,7 +327,7 @@ impl Queue {
         let over = self.waiters.iter().filter(|waiter| waiter.deadline <= now && !stays(waiter));
         let mut over: Vec<_> = over.map(|waiter| (waiter.deadline, waiter.id)).collect();
         over.sort_unstable();
-        let over: Vec<Token> = over.into_iter().map(|(_, id)| id).collect();
+        let over: Vec<ClientId> = over.into_iter().map(|(_, id)| id).collect();
         for id in &over {
             self.leave(*id, now);
         }

@@ -11,7 +11,7 @@ use ttylock::{
     Stop, Survey, Table, Weight,
 };
 
-use super::admission::{Owner, Token, User};
+use super::admission::{ClientId, Owner, User};
 use super::authority::{Authority, Granted, denied};
 use super::client::{Client, Phase};
 use super::ports::PortThreads;
@@ -76,13 +76,13 @@ impl Service {
         self.journal.log.record(Severity::Error, &format_args!("{complaint}"));
     }
 
-    /// From now on, a client may wait for a device, by its token.
+    /// From now on, a client may wait for a device, by its id.
     pub(super) fn offer_to_wait(&mut self) {
         self.identity = self.identity.clone().offering_to_wait();
     }
 
     /// Identifies the peer of a new connection, before anything is said on it.
-    pub(super) fn welcome(&mut self, stream: BorrowedFd<'_>, id: Token) -> Client {
+    pub(super) fn welcome(&mut self, stream: BorrowedFd<'_>, id: ClientId) -> Client {
         let peer = Peer::of(&mut self.inquiry, stream, self.authority.force_group);
         let identity = self.identity.clone();
         let session = match &peer {

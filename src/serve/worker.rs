@@ -16,7 +16,7 @@ use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use ttylock::{DeviceName, Layout, Survey, Table};
 
-use super::admission::Token;
+use super::admission::ClientId;
 use super::wire::timeout_until;
 use crate::limits::STATUS_SEARCH;
 
@@ -96,10 +96,10 @@ fn turn(work: &mut impl Work, wakes: &Bell) {
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// A connection, and the device that it asks about; `None` asks for all devices.
-type StatusQuestion = (Token, Option<DeviceName>);
+type StatusQuestion = (ClientId, Option<DeviceName>);
 
 /// What a connection is to hear; `None` if the device may not be named.
-type StatusAnswer = (Token, Option<Survey>);
+type StatusAnswer = (ClientId, Option<Survey>);
 
 /// The thread, and what it is asked and answers.
 #[derive(Debug)]
@@ -126,14 +126,14 @@ impl StatusWorker {
     }
 
     /// A connection asks about a device, or about all.
-    pub(super) fn ask(&self, token: Token, device: Option<DeviceName>) {
-        locked(&self.questions).push((token, device));
+    pub(super) fn ask(&self, id: ClientId, device: Option<DeviceName>) {
+        locked(&self.questions).push((id, device));
         self.thread.unpark();
     }
 
     /// A connection needs no answer any more. One that is being prepared comes all the same.
-    pub(super) fn cancel(&self, token: Token) {
-        locked(&self.questions).retain(|(asking, _)| *asking != token);
+    pub(super) fn cancel(&self, id: ClientId) {
+        locked(&self.questions).retain(|(asking, _)| *asking != id);
     }
 
     /// The answers that have come since the last call.
@@ -165,14 +165,14 @@ fn answer_questions(
         let began = Instant::now();
         // Seldom enough that other directories may be there by now.
         table.reopen();
-        let mut asking: HashMap<Option<DeviceName>, Vec<Token>> = HashMap::new();
-        for (token, device) in questions {
-            asking.entry(device).or_default().push(token);
+        let mut asking: HashMap<Option<DeviceName>, Vec<ClientId>> = HashMap::new();
+        for (id, device) in questions {
+            asking.entry(device).or_default().push(id);
         }
         let (devices, asking): (Vec<_>, Vec<_>) = asking.into_iter().unzip();
         let surveys = table.surveys(&devices, began + STATUS_SEARCH);
-        for (tokens, survey) in asking.into_iter().zip(surveys) {
-            if tokens.into_iter().any(|token| answer.send((token, survey.clone())).is_err()) {
+        for (ids, survey) in asking.into_iter().zip(surveys) {
+            if ids.into_iter().any(|id| answer.send((id, survey.clone())).is_err()) {
                 return;
             }
         }

@@ -265,8 +265,8 @@ impl<'s> Daemon<'s> {
     }
 
     fn enter(&mut self, stream: OwnedFd, now: Instant) {
-        let token = self.clients.token();
-        let client = self.service.welcome(stream.as_fd(), token);
+        let id = self.clients.next_id();
+        let client = self.service.welcome(stream.as_fd(), id);
         let owner = client.owner;
         let mut connection = Connection::new(Wire::Socket(stream), client, now);
         let decision = self.clients.decide(owner, now);
@@ -280,12 +280,12 @@ impl<'s> Daemon<'s> {
             Decision::TurnedAway => return connection.end(&self.service.farewell()),
         }
         connection.greet(self.service, now);
-        let nothing = EpollEvent::new(EpollFlags::EPOLLONESHOT, token);
+        let nothing = EpollEvent::new(EpollFlags::EPOLLONESHOT, id);
         if self.epoll.add(&connection.wire, nothing).is_err() {
             return connection.wire.close();
         }
-        self.clients.members.insert(token, connection);
-        self.after(token);
+        self.clients.members.insert(id, connection);
+        self.after(id);
     }
 
     /// The directories may be others by now, and those that are watched too; so may the ranges of subordinate users.
@@ -376,21 +376,21 @@ impl<'s> Daemon<'s> {
             }
             for _ in 0..CONNECTIONS {
                 let Ok(stream) = listener.accept() else { break };
-                let client = self.service.welcome(stream.as_fd(), self.clients.token());
+                let client = self.service.welcome(stream.as_fd(), self.clients.next_id());
                 let connection = Connection::new(Wire::Socket(stream), client, Instant::now());
                 connection.end(&self.service.farewell());
             }
         }
-        let mut unfinished = self.clients.tokens();
+        let mut unfinished = self.clients.ids();
         // As many rounds as one reading has bytes: all of them are obeyed, and a client that goes on sending keeps nobody.
         for _ in 0..READ_BYTES {
-            unfinished.retain(|token| self.last_turn(*token, Instant::now()));
+            unfinished.retain(|id| self.last_turn(*id, Instant::now()));
             if unfinished.is_empty() {
                 break;
             }
         }
-        for token in self.clients.tokens() {
-            self.end(token);
+        for id in self.clients.ids() {
+            self.end(id);
         }
         self.service.ports.end();
         self.service.log_events();

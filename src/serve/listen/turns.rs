@@ -9,7 +9,7 @@ use nix::sys::epoll::{EpollEvent, EpollFlags};
 use pidlockfile::process::ProcessIdentity;
 use ttylock::{Backoff, Outcome};
 
-use super::super::admission::Token;
+use super::super::admission::ClientId;
 use super::super::client::Phase;
 use super::super::connection::Connection;
 use super::super::queue::{CHECK_EVERY, Candidate, Change};
@@ -26,12 +26,12 @@ const LAST_PAUSE: Duration = Duration::from_millis(5);
 
 impl Daemon<'_> {
     /// What a connection waits for has come, or its client is gone.
-    pub(super) fn ready(&mut self, token: Token, flags: EpollFlags, now: Instant) {
-        let Some(connection) = self.clients.members.get_mut(&token) else { return };
+    pub(super) fn ready(&mut self, id: ClientId, flags: EpollFlags, now: Instant) {
+        let Some(connection) = self.clients.members.get_mut(&id) else { return };
         match connection.phase {
             // Events other than a hang-up are not of interest.
             Phase::Searching(_) => {
-                self.status_worker.cancel(token);
+                self.status_worker.cancel(id);
                 connection.client_gone();
             }
             Phase::Retrying(_) => {
@@ -43,7 +43,7 @@ impl Daemon<'_> {
             Phase::Waiting => {
                 let gone = EpollFlags::EPOLLRDHUP | EpollFlags::EPOLLHUP | EpollFlags::EPOLLERR;
                 if !flags.intersects(gone) {
-                    return self.after(token);
+                    return self.after(id);
                 }
                 self.service.queue.leave(connection.client.id, now);
                 connection.client.answer(Reply::Busy);
@@ -52,39 +52,39 @@ impl Daemon<'_> {
             Phase::Pausing(_) => return,
             Phase::Reading | Phase::Sending(_) | Phase::Over => {}
         }
-        self.turn(token, now);
+        self.turn(id, now);
     }
 
-    pub(super) fn turn(&mut self, token: Token, now: Instant) {
-        let Some(connection) = self.clients.members.get_mut(&token) else { return };
+    pub(super) fn turn(&mut self, id: ClientId, now: Instant) {
+        let Some(connection) = self.clients.members.get_mut(&id) else { return };
         connection.turn(self.service, &mut [0; READ_BYTES], now);
-        self.after(token);
+        self.after(id);
         self.watch_holders();
     }
 
     /// A turn at the end, when nothing is waited for. False if the connection has nothing to do.
-    pub(super) fn last_turn(&mut self, token: Token, now: Instant) -> bool {
-        let Some(connection) = self.clients.members.get_mut(&token) else { return false };
+    pub(super) fn last_turn(&mut self, id: ClientId, now: Instant) -> bool {
+        let Some(connection) = self.clients.members.get_mut(&id) else { return false };
         match connection.phase {
-            Phase::Pausing(_) => self.turn(token, now),
+            Phase::Pausing(_) => self.turn(id, now),
             Phase::Retrying(_) => {
                 // A process that is in the gate, or breaks the lock, is done sooner.
                 std::thread::sleep(LAST_PAUSE);
                 connection.client.retry_no_more();
-                self.turn(token, now);
+                self.turn(id, now);
             }
-            Phase::Reading if connection.wait(Some(now)) => self.turn(token, now),
+            Phase::Reading if connection.wait(Some(now)) => self.turn(id, now),
             // A client that takes no reply now gets no more of them, and what it has sent is obeyed.
             Phase::Sending(_) => {
                 if !connection.wait(Some(now)) {
                     connection.drop_replies();
                 }
-                self.turn(token, now);
+                self.turn(id, now);
             }
             Phase::Waiting | Phase::Searching(_)
                 if connection.wire.wait(PollFlags::empty(), Some(now)) =>
             {
-                self.ready(token, EpollFlags::EPOLLHUP, now);
+                self.ready(id, EpollFlags::EPOLLHUP, now);
             }
             Phase::Reading | Phase::Waiting | Phase::Searching(_) | Phase::Over => return false,
         }
@@ -93,10 +93,10 @@ impl Daemon<'_> {
 
     /// After a turn: asks the kernel for the event that the connection waits for, or closes it. Each event is asked for
     /// anew. Otherwise the kernel would report a hang-up again and again, whatever is of interest.
-    pub(super) fn after(&mut self, token: Token) {
-        let Some(connection) = self.clients.members.get_mut(&token) else { return };
+    pub(super) fn after(&mut self, id: ClientId) {
+        let Some(connection) = self.clients.members.get_mut(&id) else { return };
         let interest = match &connection.phase {
-            Phase::Over => return self.close(token),
+            Phase::Over => return self.close(id),
             Phase::Pausing(_) => return,
             Phase::Retrying(_) if !connection.hears => return,
             Phase::Reading => EpollFlags::EPOLLIN | EpollFlags::EPOLLRDHUP,
@@ -104,31 +104,31 @@ impl Daemon<'_> {
             Phase::Waiting => EpollFlags::EPOLLRDHUP,
             Phase::Retrying(_) => EpollFlags::empty(),
             Phase::Searching(device) => {
-                self.status_worker.ask(token, device.clone());
+                self.status_worker.ask(id, device.clone());
                 EpollFlags::empty()
             }
         };
-        let mut event = EpollEvent::new(interest | EpollFlags::EPOLLONESHOT, token);
+        let mut event = EpollEvent::new(interest | EpollFlags::EPOLLONESHOT, id);
         if self.epoll.modify(&connection.wire, &mut event).is_err() {
-            self.close(token);
+            self.close(id);
         }
     }
 
-    pub(super) fn close(&mut self, token: Token) {
-        if let Some(connection) = self.leave(token) {
+    pub(super) fn close(&mut self, id: ClientId) {
+        if let Some(connection) = self.leave(id) {
             connection.wire.close();
         }
     }
 
-    pub(super) fn end(&mut self, token: Token) {
-        if let Some(connection) = self.leave(token) {
+    pub(super) fn end(&mut self, id: ClientId) {
+        if let Some(connection) = self.leave(id) {
             connection.end(&self.service.farewell());
         }
     }
 
-    pub(super) fn leave(&mut self, token: Token) -> Option<Connection> {
-        let connection = self.clients.members.remove(&token)?;
-        self.status_worker.cancel(token);
+    pub(super) fn leave(&mut self, id: ClientId) -> Option<Connection> {
+        let connection = self.clients.members.remove(&id)?;
+        self.status_worker.cancel(id);
         self.service.queue.leave(connection.client.id, Instant::now());
         if self.clients.members.is_empty() {
             self.quiet = Instant::now();
@@ -138,25 +138,25 @@ impl Daemon<'_> {
 
     /// The connections that have their moment: one that goes on by itself, and those whose time is over.
     pub(super) fn serve_due(&mut self, now: Instant) {
-        for token in self.clients.due(now) {
-            let Some(connection) = self.clients.members.get_mut(&token) else { continue };
+        for id in self.clients.due(now) {
+            let Some(connection) = self.clients.members.get_mut(&id) else { continue };
             let is_endless = connection.is_endless(self.settings.idle_timeout, now);
             if (connection.goes_on() && !is_endless) || connection.drop_replies() {
-                self.turn(token, now);
+                self.turn(id, now);
             } else {
-                self.end(token);
+                self.end(id);
             }
         }
     }
 
     /// The answers to STAT.
     pub(super) fn answer_queries(&mut self) {
-        for (token, survey) in self.status_worker.answers() {
-            let connection = self.clients.members.get_mut(&token);
+        for (id, survey) in self.status_worker.answers() {
+            let connection = self.clients.members.get_mut(&id);
             let asks = |it: &&mut Connection| matches!(it.phase, Phase::Searching(_));
             if let Some(connection) = connection.filter(asks) {
                 self.service.report(&mut connection.client, survey);
-                self.turn(token, Instant::now());
+                self.turn(id, Instant::now());
             }
         }
     }
@@ -171,10 +171,10 @@ impl Daemon<'_> {
         if let Some(candidate) = self.service.queue.due(now) {
             self.try_heads(candidate, now);
         }
-        for token in self.service.queue.expire(now) {
-            if let Some(connection) = self.clients.members.get_mut(&token) {
+        for id in self.service.queue.expire(now) {
+            if let Some(connection) = self.clients.members.get_mut(&id) {
                 connection.client.answer(Reply::Busy);
-                self.turn(token, now);
+                self.turn(id, now);
             }
         }
         if self.service.queue.is_empty() || self.watches.watches_directories() {
@@ -192,19 +192,19 @@ impl Daemon<'_> {
     fn try_heads(&mut self, first: Candidate, now: Instant) {
         let (mut next, mut asked) = (Some(first), now);
         while let Some(candidate) = next {
-            let token = candidate.waiter;
-            let Some(connection) = self.clients.members.get_mut(&token) else {
+            let id = candidate.waiter;
+            let Some(connection) = self.clients.members.get_mut(&id) else {
                 self.service.queue.leave(candidate.waiter, now);
                 return;
             };
             // A client that sends nothing more has left the line, and the event may come after this attempt.
             if connection.wire.wait(ENDS_INPUT, Some(now)) {
-                return self.ready(token, EpollFlags::EPOLLHUP, now);
+                return self.ready(id, EpollFlags::EPOLLHUP, now);
             }
             // One reading of the kernel's list is good for all that are tried at once.
             asked = connection.client.backoff.get_or_insert(Backoff::since(asked)).asked();
             if self.service.attempt(&mut connection.client, &candidate) != Outcome::Busy {
-                return self.turn(token, now);
+                return self.turn(id, now);
             }
             self.watch_blocker(&candidate.device);
             // Lock files that the attempt took before it met a conflict, it has given back: that is no news.
