@@ -11,6 +11,8 @@ pub(crate) enum Before {
     Hold,
     /// A lock file is held by another process, and the kernel's list is going to be read.
     List,
+    /// A lock has all its names but the last.
+    LastName,
     /// A lock has its names, and is going to be looked at once more.
     Confirm,
     /// Another process is in the gate, and what a failed LOCK has written is going to be given back.

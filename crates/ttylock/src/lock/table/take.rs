@@ -220,7 +220,11 @@ fn write_file(
     let mut given = Vec::with_capacity(names.len());
     let mut outcome = names.iter().try_for_each(|name| {
         let publish = |linked: &mut Linked<'_>| match name == last {
-            true => linked.publish_last(name),
+            true => {
+                #[cfg(test)]
+                meanwhile::comes(Before::LastName);
+                linked.publish_last(name)
+            }
             false => linked.publish(name),
         };
         give_name(state, own.file(name), &mut linked, publish)?;
@@ -399,23 +403,19 @@ fn not_taken(state: &mut State, file: LockFile<'_>, error: &Error) -> Stop {
 fn give_back(state: &mut State, own: &Place, claimant: &Claimant, taken: &[Taken]) {
     let (begun, pid) = (Instant::now(), claimant.who.pid);
     while !taken.is_empty() {
-        match own.directory.try_enter() {
-            Ok(Entry::Inside(passage)) => {
-                let files = taken.iter().rev();
-                return files
-                    .for_each(|file| give_file_back(state, own, (file, pid), Some(&passage)));
-            }
-            Ok(Entry::NoGate) => {
-                let files = taken.iter().rev();
-                return files.for_each(|file| give_file_back(state, own, (file, pid), None));
-            }
+        let passage = match own.directory.try_enter() {
+            Ok(Entry::Inside(passage)) => Some(passage),
+            Ok(Entry::NoGate) => None,
             Ok(Entry::Occupied(_)) | Err(_) if begun.elapsed() < TO_GIVE_BACK => {
                 #[cfg(test)]
                 meanwhile::comes(Before::GiveBack);
                 std::thread::sleep(PAUSE);
+                continue;
             }
             Ok(Entry::Occupied(_)) | Err(_) => break,
-        }
+        };
+        let files = taken.iter().rev();
+        return files.for_each(|file| give_file_back(state, own, (file, pid), passage.as_ref()));
     }
     for Taken { names, .. } in taken {
         state.held.add(names, &claimant.who, claimant.uid);

@@ -240,6 +240,34 @@ fn a_process_that_ends_meanwhile_gets_no_lock() {
     shared.assert_nothing_is_left();
 }
 
+/// A service of another pid namespace takes the maker of a lock for dead, and sweeps its draft, just before the last name is
+/// given. The request comes back.
+#[rstest]
+#[case::of_one_name(&[])]
+#[case::of_two_names(&["modem"])]
+fn a_lock_whose_draft_is_swept_before_its_last_name_is_taken_once_more(#[case] links: &[&str]) {
+    let shared = Shared::new();
+    for link in links {
+        symlink("ttyS0", shared.0.path().join("dev").join(link)).unwrap();
+    }
+    let locks = shared.0.path().join("lock");
+    meanwhile::at(Before::LastName, move || {
+        let files = std::fs::read_dir(locks).unwrap().map(|it| it.unwrap().path());
+        let drafts: Vec<_> =
+            files.filter(|it| it.extension().is_some_and(|it| it == "tmp")).collect();
+        assert_eq!(drafts.len(), 1, "{drafts:?}");
+        std::fs::remove_file(&drafts[0]).unwrap();
+    });
+    let mut table = shared.here();
+    let request = request(Pid::this());
+    let first = table.attempt_lock(&request, None, fresh());
+    assert_eq!(first.result, Err(Stop::NotYet(Cause::Contended)));
+    shared.assert_nothing_is_left();
+    assert_eq!(table.attempt_lock(&request, None, fresh()).outcome(), Outcome::Done);
+    assert_eq!(table.unlock(&request).outcome(), Outcome::Done);
+    shared.assert_nothing_is_left();
+}
+
 /// Programs that ignore the rules remove locks by name, or rename them. No client is told that it has a lock that is gone.
 #[rstest]
 #[case::removed(|file: &Path| std::fs::remove_file(file))]
