@@ -123,6 +123,11 @@ impl Worker<'_> {
             return history.entries.push(Entry { call, from, to: self.tick() });
         };
         let (to, fence) = (self.tick(), fence(token));
+        // On a busy machine it may be over, and another's, before its answer is read.
+        if asked.elapsed() >= Duration::from_secs(lease) {
+            history.lost.push(from);
+            return self.client.take().into_iter().for_each(Client::die);
+        }
         history.entries.push(Entry { call: Call::Took(fence, Mode::Alone), from, to });
         history.slots.extend(slot_of(&reply).filter(|_| limit > 1).map(|slot| (fence, slot)));
         if fate == 2 {
@@ -133,20 +138,24 @@ impl Worker<'_> {
         let is_late = |answer: &str| {
             assert!(asked.elapsed() >= Duration::from_secs(LEASE), "{key}: {answer}");
         };
-        let mut renewed = asked;
+        let (mut renewed, mut held_at) = (asked, to);
         if fate < 10 {
             let (from, sent) = (self.tick(), Instant::now());
             match self.ask("sn", key, &format!("{token} {LEASE}")) {
                 Some(answer) if answer.starts_with("ok ") => {
-                    let call = Call::Renewed(fence);
-                    history.entries.push(Entry { call, from, to: self.tick() });
-                    renewed = sent;
+                    let (call, to) = (Call::Renewed(fence), self.tick());
+                    if sent.elapsed() < Duration::from_secs(LEASE) {
+                        history.entries.push(Entry { call, from, to });
+                        (renewed, held_at) = (sent, to);
+                    } else {
+                        history.dropped.push((fence, from));
+                    }
                 }
                 Some(answer) => {
                     is_late(&answer);
                     return history.dropped.push((fence, to));
                 }
-                None => history.dropped.push((fence, from)),
+                None => history.dropped.push((fence, last_held(asked, from, to))),
             }
         }
         let from = self.tick();
@@ -161,12 +170,18 @@ impl Worker<'_> {
                 Some(_) if is_dropped(history) => return,
                 Some(answer) => {
                     assert!(renewed.elapsed() >= Duration::from_secs(LEASE), "{key}: {answer}");
-                    return history.dropped.push((fence, to));
+                    return history.dropped.push((fence, held_at));
                 }
-                None => history.dropped.push((fence, from)),
+                None => history.dropped.push((fence, last_held(renewed, from, held_at))),
             }
         }
     }
+}
+
+/// When a hold was certainly there that was asked for, or renewed, at that moment: at `from`, or at `held_at`, which is
+/// earlier, if the worker stood still for as long as the lease.
+fn last_held(asked: Instant, from: u64, held_at: u64) -> u64 {
+    if asked.elapsed() < Duration::from_secs(LEASE) { from } else { held_at }
 }
 
 /// The directory, and how often the server is killed.
