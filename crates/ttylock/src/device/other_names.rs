@@ -11,10 +11,10 @@
 //! of `/dev` are read (not those of its subdirectories, which belong to udev).
 
 use std::collections::BTreeMap;
-use std::ffi::{CStr, OsString};
+use std::ffi::CStr;
 use std::io;
 use std::os::fd::AsFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{FileType, Mode, OFlags};
 
@@ -38,8 +38,8 @@ const DRIVERS: &str = "/proc/tty/drivers";
 /// An error of the system, if the device may have a name that cannot be read here: without that name, a process that can
 /// read it would not meet this lock.
 pub(crate) fn kernel_name(device: Numbers) -> io::Result<Option<String>> {
-    let link = Path::new(BY_NUMBER).join(format!("{}:{}", device.major, device.minor));
-    name_from(&link, Path::new(DRIVERS), device)
+    let link = format!("{BY_NUMBER}/{}:{}", device.major, device.minor);
+    name_from(Path::new(&link), Path::new(DRIVERS), device)
 }
 
 /// Both files give the same name, so each serves where the other is missing, as in a chroot, or may not be read, as on
@@ -149,31 +149,39 @@ fn link(directory: impl AsFd, name: &CStr) -> Option<Link> {
     Some((name.to_str().ok()?.to_owned(), target.into_string().ok()?))
 }
 
-/// The directories of links that a process has read. From the second time on, a directory is read again only if its names may
-/// have changed. A link cannot get another target without a change of a name. By their paths as text: two paths are compared
-/// part by part.
+/// The directories of links that a process has read, in one device directory. From the second time on, a directory is read
+/// again only if its names may have changed. A link cannot get another target without a change of a name.
 #[derive(Debug, Default)]
-pub(crate) struct LinkDirectories(BTreeMap<OsString, (Links, Option<NamesVersion>)>);
+pub(crate) struct LinkDirectories(BTreeMap<&'static str, ReadLinks>);
+
+#[derive(Debug)]
+struct ReadLinks {
+    directory: PathBuf,
+    links: Links,
+    /// The directory has these as long as it has this version.
+    version: Option<NamesVersion>,
+}
 
 impl LinkDirectories {
-    /// As [`Links::of`].
-    pub(crate) fn links(&mut self, directory: &Path) -> io::Result<&Links> {
-        let known = self.0.remove(directory.as_os_str());
+    /// As [`Links::of`], of a directory below this one.
+    pub(crate) fn links(&mut self, dev_dir: &Path, below: &'static str) -> io::Result<&Links> {
+        let known = self.0.remove(below);
         let clock = FileClock::now();
         // Many processes read it once only.
-        let version = known.as_ref().and_then(|_| NamesVersion::of_path(directory));
-        let is_unchanged = |(_, before): &(Links, _)| version.is_some() && *before == version;
+        let version = known.as_ref().and_then(|it| NamesVersion::of_path(&it.directory));
+        let is_unchanged = |it: &ReadLinks| version.is_some() && it.version == version;
         let read = match known.filter(is_unchanged) {
             Some(known) => known,
             None => {
-                let links = Links::of(directory)?;
+                let directory = dev_dir.join(below);
+                let links = Links::of(&directory)?;
                 let counts = |it: &NamesVersion| {
-                    it.counts(clock) && FileSystem::of_path(directory).lists_exactly()
+                    it.counts(clock) && FileSystem::of_path(&directory).lists_exactly()
                 };
-                (links, version.filter(counts))
+                ReadLinks { links, version: version.filter(counts), directory }
             }
         };
-        Ok(&self.0.entry(directory.into()).or_insert(read).0)
+        Ok(&self.0.entry(below).or_insert(read).links)
     }
 }
 
@@ -193,7 +201,7 @@ pub(crate) fn made_by_udev(
 ) -> io::Result<Vec<String>> {
     let mut found = Vec::new();
     for below in BY_UDEV {
-        let links = read.links(&dev_dir.join(below)).map_or_else(absent, |it| Ok(Some(it)))?;
+        let links = read.links(dev_dir, below).map_or_else(absent, |it| Ok(Some(it)))?;
         // Most lead to other nodes.
         let ends_there = |end: &str| resolved.names.iter().any(|name| base(name) == base(end));
         let links = links.into_iter().flat_map(|Links(links)| links);
@@ -379,19 +387,17 @@ odd driver           /dev/ttyX     240 0-3 serial
             let _ = fs::remove_file(path.join("modem"));
             symlink(target, path.join("modem")).unwrap();
             let expected = [("modem".to_owned(), target.to_owned())];
-            assert_eq!(read.links(path).unwrap().0, expected);
-            while waits
-                && FileSystem::of_path(path).lists_exactly()
-                && read.0[path.as_os_str()].1.is_none()
+            assert_eq!(read.links(path, "").unwrap().0, expected);
+            while waits && FileSystem::of_path(path).lists_exactly() && read.0[""].version.is_none()
             {
                 assert!(Instant::now() < by, "it is read each time");
-                assert_eq!(read.links(path).unwrap().0, expected);
+                assert_eq!(read.links(path, "").unwrap().0, expected);
             }
         }
         // It may come back, with the same number.
         fs::remove_dir_all(path).unwrap();
-        assert!(read.links(path).is_err());
+        assert!(read.links(path, "").is_err());
         fs::create_dir(path).unwrap();
-        assert_eq!(read.links(path).unwrap().0, []);
+        assert_eq!(read.links(path, "").unwrap().0, []);
     }
 }

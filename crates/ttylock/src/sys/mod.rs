@@ -42,8 +42,9 @@ impl Seen {
 
 /// The first `most` bytes of a file. Most files have less than the room that they find, so one reading takes all of it.
 pub(crate) fn text_of(path: &Path, most: u64) -> io::Result<String> {
+    let file = File::open(path)?;
     let mut content = Vec::with_capacity(4096);
-    File::open(path)?.take(most).read_to_end(&mut content)?;
+    file.take(most).read_to_end(&mut content)?;
     Ok(String::from_utf8_lossy(&content).into_owned())
 }
 

@@ -114,7 +114,7 @@ fn try_to_add_links(
 ) -> std::io::Result<()> {
     let dev_dir = &layout.dev_dir;
     if resolved.node.is_some() {
-        let links = read.links(dev_dir)?.to(dev_dir, resolved);
+        let links = read.links(dev_dir, "")?.to(dev_dir, resolved);
         resolved.add_links(links);
     }
     let Some(device) = resolved.node.and_then(|node| node.device) else { return Ok(()) };
