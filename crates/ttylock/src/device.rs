@@ -209,10 +209,11 @@ impl ResolvedDevice {
         }
     }
 
-    /// Every name of the device: the real node, the kernel's own name, the one asked for, and the others.
+    /// Every name of the device: the real node, the kernel's own name if that is another, the one asked for, and the others.
     pub fn every_name(&self) -> impl Iterator<Item = &str> {
         let (real, way) = self.names.split_last().map_or((None, &[][..]), |(r, w)| (Some(r), w));
-        let first = real.into_iter().chain(&self.kernel_name);
+        let kernels = self.kernel_name.iter().filter(move |it| Some(*it) != real);
+        let first = real.into_iter().chain(kernels);
         first.chain(way).chain(&self.links).map(String::as_str)
     }
 

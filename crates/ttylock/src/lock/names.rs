@@ -40,15 +40,31 @@ pub(crate) fn lock_names(dialect: &Dialect, resolved: &ResolvedDevice) -> Option
     Some(lock_names)
 }
 
+/// The forms that are written, of each name of a device.
+fn forms_written(
+    dialect: &Dialect,
+    resolved: &ResolvedDevice,
+) -> impl Iterator<Item = &'static NameForm> + Clone {
+    let by_number = if resolved.kernel_name.is_none() { dialect.by_number } else { &[] };
+    dialect.forms.iter().chain(by_number).copied()
+}
+
+/// The first name that is written, at which all spellings of the device meet.
+pub(crate) fn first_name(dialect: &Dialect, resolved: &ResolvedDevice) -> Option<Name> {
+    let spelling = Spelling { path: resolved.real(), numbers: numbers(resolved) };
+    let mut forms = forms_written(dialect, resolved).chain([&forms::BASE]);
+    forms.find_map(|form| Name::new(form.write(&spelling, &mut String::new())?))
+}
+
 /// Those of them that are written, and what does not fit there.
 pub(crate) fn written_names(dialect: &Dialect, resolved: &ResolvedDevice) -> Option<LockNames> {
     let mut lock_names = LockNames::default();
-    let by_number = if resolved.kernel_name.is_none() { dialect.by_number } else { &[] };
+    let forms = forms_written(dialect, resolved);
     let mut name = String::new();
     for path in resolved.every_name() {
         let spelling = Spelling { path, numbers: numbers(resolved) };
         let mut has_one = false;
-        for form in dialect.forms.iter().chain(by_number) {
+        for form in forms.clone() {
             if let Some(name) = form.write(&spelling, &mut name) {
                 has_one = true;
                 lock_names.write(name);
@@ -230,7 +246,10 @@ mod tests {
     }
 
     fn on(os: &str, resolved: &ResolvedDevice) -> LockNames {
-        lock_names(Dialect::by_name(os).unwrap(), resolved).unwrap()
+        let dialect = Dialect::by_name(os).unwrap();
+        let lock_names = lock_names(dialect, resolved).unwrap();
+        assert_eq!(first_name(dialect, resolved).as_ref(), lock_names.written.first());
+        lock_names
     }
 
     /// The table of names in the contract: /dev/pts/3, number 136:3.
@@ -387,7 +406,9 @@ mod tests {
     #[test]
     fn a_device_too_long_for_lock_files_has_none_by_a_short_link() {
         let resolved = resolved(&["short", &"x".repeat(251)], None);
-        assert_eq!(lock_names(Dialect::by_name("linux").unwrap(), &resolved), None);
+        let dialect = Dialect::by_name("linux").unwrap();
+        assert_eq!(lock_names(dialect, &resolved), None);
+        assert_eq!(first_name(dialect, &resolved), None);
     }
 
     #[rstest]

@@ -12,6 +12,7 @@ use crate::limits::WATCHED_FILES;
 use crate::lock::directories::{LockFile, Place, Role};
 use crate::lock::flock::FlockHolder;
 use crate::lock::holder_records::HolderRecord;
+use crate::lock::names::written_names;
 use crate::lock::{Cause, Request, Stop, Weight};
 
 /// What became of an existing lock file.
@@ -37,8 +38,7 @@ pub(super) fn release(state: &mut State, request: &Request) -> Result<String, St
     let (open, pid) = (state.open()?, request.pid);
     let own = &open.own;
     let mut resolved = resolve::find(state, &request.device)?;
-    let known = resolve::written_names_of(state, &resolved, &request.device)?;
-    let Some(first) = known.first().cloned() else { return Err(Stop::Busy(None)) };
+    let first = resolve::first_name_of(state, &resolved, &request.device)?;
     let (mut files, mut written) = (Vec::new(), Vec::new());
     let released =
         state.in_the_gate(own.file(&first), |state| release_first(state, own.file(&first), pid));
@@ -59,7 +59,8 @@ pub(super) fn release(state: &mut State, request: &Request) -> Result<String, St
         written = names;
     }
     if written.is_empty() {
-        written = names_of_the_same_file(&state.layout, own, &known);
+        let known = written_names(state.layout.dialect, &resolved).unwrap_or_default();
+        written = names_of_the_same_file(&state.layout, own, &known.written);
     }
     // The known names are released in any case.
     let _ = resolve::add_links(state, &mut resolved);

@@ -1,5 +1,7 @@
 //! Finds the lock files of a device: its node, every other name of it, and their lock names.
 
+use std::sync::Arc;
+
 use pidlockfile::Name;
 
 use super::state::State;
@@ -8,7 +10,7 @@ use crate::device::absent;
 use crate::device::node::{ResolveError, ResolvedDevice, follow};
 use crate::device::other_names::{LinkDirectories, kernel_name, made_by_udev, udev_links};
 use crate::layout::Layout;
-use crate::lock::names::{LockNames, lock_names, written_names};
+use crate::lock::names::{LockNames, first_name, lock_names};
 use crate::lock::{Stop, Weight};
 
 /// A device and its lock files, as far as they are known without reading a lock directory.
@@ -48,14 +50,19 @@ pub(super) fn resolve(state: &mut State, device: &DeviceName) -> Result<Resolved
 }
 
 /// A device with the names of its lock files, without reading a lock directory. It is resolved unless the caller has done
-/// so.
+/// so. The names follow from what it was resolved to, so those of the last device are not worked out again.
 pub(super) fn with_lock_names(
     state: &mut State,
     device: &DeviceName,
     resolved: Option<ResolvedDevice>,
-) -> Result<(ResolvedDevice, LockNames), Stop> {
+) -> Result<(ResolvedDevice, Arc<LockNames>), Stop> {
     let resolved = resolved.map_or_else(|| resolve(state, device), Ok)?;
-    let lock_names = lock_names_of(state, &resolved, device)?;
+    let last = state.last_names.as_ref().filter(|(known, _)| *known == resolved);
+    if let Some((_, lock_names)) = last {
+        return Ok((resolved, Arc::clone(lock_names)));
+    }
+    let lock_names = Arc::new(lock_names_of(state, &resolved, device)?);
+    state.last_names = Some((resolved.clone(), Arc::clone(&lock_names)));
     Ok((resolved, lock_names))
 }
 
@@ -81,14 +88,13 @@ pub(super) fn lock_names_of(
     lock_names(state.layout.dialect, resolved).ok_or_else(|| too_long(state, asked))
 }
 
-/// The names under which a LOCK of the device is written.
-pub(super) fn written_names_of(
+/// The first name under which a LOCK of the device is written.
+pub(super) fn first_name_of(
     state: &mut State,
     resolved: &ResolvedDevice,
     asked: &DeviceName,
-) -> Result<Vec<Name>, Stop> {
-    let names = written_names(state.layout.dialect, resolved);
-    names.map(|names| names.written).ok_or_else(|| too_long(state, asked))
+) -> Result<Name, Stop> {
+    first_name(state.layout.dialect, resolved).ok_or_else(|| too_long(state, asked))
 }
 
 fn too_long(state: &mut State, asked: &DeviceName) -> Stop {

@@ -6,6 +6,7 @@ use std::time::Instant;
 use pidlockfile::process::{Machine, Observed, lives};
 use pidlockfile::{Name, NewFile, Passage, Pid, Published, Status};
 
+use crate::device::ResolvedDevice;
 use crate::device::other_names::LinkDirectories;
 use crate::layout::Layout;
 use crate::lock::backoff::Backoff;
@@ -14,6 +15,7 @@ use crate::lock::flock::Flocks;
 use crate::lock::flock_guards::FlockGuards;
 use crate::lock::held_files::HeldFiles;
 use crate::lock::holder_records::{Applicant, Claimant, HolderRecord, HolderRecords};
+use crate::lock::names::LockNames;
 use crate::lock::{Event, Stop, Weight};
 
 /// World-readable and writable by nobody: Qt steals a live lock that it can write, and minicom
@@ -39,6 +41,8 @@ pub(super) struct State {
     /// The process that has asked last.
     pub(super) observed: Option<Arc<Observed>>,
     pub(super) links: LinkDirectories,
+    /// The device whose lock names were worked out last, and these.
+    pub(super) last_names: Option<(ResolvedDevice, Arc<LockNames>)>,
     /// Without a directory until the lock directories are open.
     pub(super) records: HolderRecords,
     pub(super) guards: FlockGuards,
@@ -79,6 +83,7 @@ impl State {
             machine: Machine::default(),
             observed: None,
             links: LinkDirectories::default(),
+            last_names: None,
             records: HolderRecords::none(),
             guards: FlockGuards::default(),
             held: HeldFiles::default(),

@@ -363,6 +363,21 @@ fn a_lock_that_loses_a_name_in_its_first_moment_is_taken_once_more(
     shared.assert_nothing_is_left();
 }
 
+/// The names of the last device are kept only as long as the same name leads to the same device with the same links.
+#[test]
+fn a_link_that_comes_or_goes_between_two_locks_counts() {
+    let shared = Shared::new();
+    let [link, name] = ["dev/modem", "lock/LCK..modem"].map(|it| shared.0.path().join(it));
+    let (mut table, own) = (shared.service(), request(Pid::this()));
+    for has_link in [false, true, true, false, true] {
+        let _ = std::fs::remove_file(&link);
+        has_link.then(|| symlink("ttyS0", &link).unwrap());
+        assert_eq!(table.lock(&own).outcome(), Outcome::Done);
+        assert_eq!(name.exists(), has_link);
+        assert_eq!(table.unlock(&own).outcome(), Outcome::Done);
+    }
+}
+
 /// Another program has written its own number into the file, and a coarse clock does not show when. The lock is its own.
 #[test]
 fn a_record_of_another_number_does_not_count() {
