@@ -13,7 +13,7 @@ use std::time::Instant;
 use pidlockfile::{Identity, Pid};
 
 pub(crate) use super::kernel_list::{Completeness, FlockHolder, Shortage};
-use super::kernel_list::{Listing, Opening, read_list};
+use super::kernel_list::{Listing, Opening, of_inode, read_list};
 use super::list_thread::{GOOD_FOR, ListThread};
 use crate::device::node::Node;
 use crate::sys;
@@ -71,7 +71,10 @@ impl Flocks {
             return Ok(sight);
         }
         match &self.thread {
-            None => Ok(Some(sight_in(&read_list(&mut self.kept, self.by)?, node))),
+            None => {
+                let listing = read_list(&mut self.kept, self.by, &of_inode(node.inode))?;
+                Ok(Some(sight_in(&listing, node)))
+            }
             Some(thread) => {
                 let listing = thread.listing(asked)?;
                 Ok(listing.map(|listing| sight_in(&listing, node)))
@@ -92,7 +95,7 @@ impl Flocks {
 
     /// The list, read by this process itself until that moment at the latest; an empty one if it cannot be read.
     pub(super) fn listing(&mut self, by: Instant) -> Listing {
-        read_list(&mut self.kept, Some(by)).unwrap_or_default()
+        read_list(&mut self.kept, Some(by), "").unwrap_or_default()
     }
 
     /// A reading by this process itself ends at that moment at the latest, complete or not.
@@ -198,8 +201,11 @@ mod tests {
     fn reads_the_list(#[case] list: &str, #[case] pids: &[i64]) {
         let holders: Vec<_> = pids.iter().copied().map(process).collect();
         let mut listing = Listing::default();
-        listing.add(list);
+        listing.add(list, "");
         assert_eq!(listing.holders(&NODE), holders);
+        let mut of_file = Listing::default();
+        of_file.add(list, &of_inode(NODE.inode));
+        assert_eq!(of_file.holders(&NODE), holders);
     }
 
     const ROOT: i64 = 1;

@@ -149,9 +149,10 @@ impl Default for Listing {
 }
 
 impl Listing {
-    /// Adds what one reading has shown.
-    pub(super) fn add(&mut self, list: &str) {
-        self.locks.extend(list.lines().filter_map(lock_in));
+    /// Adds what one reading has shown: the locks in whose lines this stands ([`of_inode`]).
+    pub(super) fn add(&mut self, list: &str, of: &str) {
+        let wanted = list.lines().filter(|line| line.contains(of));
+        self.locks.extend(wanted.filter_map(lock_in));
         self.locks.sort_unstable();
         self.locks.dedup();
     }
@@ -164,6 +165,11 @@ impl Listing {
         let behind = self.locks.iter().skip(first);
         behind.take_while(|(place, _)| *place == wanted).map(|(_, holder)| *holder).collect()
     }
+}
+
+/// What stands in the lines of all locks of files with this inode number, so that others need not be taken apart.
+pub(super) fn of_inode(inode: u64) -> String {
+    format!(":{inode} ")
 }
 
 /// The place of a lock by `flock(2)` or `fcntl(2)`, and its holder. Source: proc(5), `/proc/locks`:
@@ -216,12 +222,16 @@ impl Opening {
 ///
 /// # Errors
 /// This machine has no such list, or does not show it to this process.
-pub(super) fn read_list(kept: &mut Option<Opening>, by: Option<Instant>) -> io::Result<Listing> {
+pub(super) fn read_list(
+    kept: &mut Option<Opening>,
+    by: Option<Instant>,
+    of: &str,
+) -> io::Result<Listing> {
     let opening = kept.take().map_or_else(Opening::new, Ok);
     let mut listing = match opening.and_then(|mut opening| {
         let limit = by.or_else(|| Instant::now().checked_add(LOCK_SEARCH));
         let Opening { lists, room } = &mut opening;
-        let (listing, was_short) = read(lists, room, limit, by.is_none())?;
+        let (listing, was_short) = read(lists, room, limit, by.is_none(), of)?;
         // Otherwise one lock with many waiters may have made the kernel's buffer larger than any list that is read.
         if (was_short || *room == PIECE_BYTES) && listing.completeness == Completeness::Whole {
             *kept = Some(opening);
@@ -312,9 +322,17 @@ impl Reader {
     fn lines(&mut self, source: &mut impl Source, buffer: &mut [u8]) -> io::Result<String> {
         let piece = self.piece(source, buffer)?;
         let mut lines = std::mem::take(&mut self.rest);
-        lines.extend(piece.iter().map(|byte| char::from(*byte)));
+        add_text(&mut lines, piece);
         self.rest = lines.split_off(whole_lines(&lines));
         Ok(lines)
+    }
+}
+
+/// The list is ASCII. Anything else is no text, and each of its bytes is one character.
+fn add_text(list: &mut String, piece: &[u8]) {
+    match std::str::from_utf8(piece) {
+        Ok(text) => list.push_str(text),
+        Err(_) => list.extend(piece.iter().map(|byte| char::from(*byte))),
     }
 }
 
@@ -331,11 +349,11 @@ fn read(
     room: &mut usize,
     mut limit: Option<Instant>,
     is_patient: bool,
+    of: &str,
 ) -> io::Result<(Listing, bool)> {
     let (mut listing, mut before, mut began) = (Listing::default(), String::new(), Instant::now());
-    let (mut number, mut agreeing, mut was_short) = (0, 0, true);
+    let (mut number, mut agreeing, mut was_short, mut has_pieces) = (0, 0, true, false);
     let mut most = if *room == PIECE_BYTES { LIST_BYTES } else { LONG_BYTES };
-    let mut has_pieces = false;
     loop {
         let linked = match has_pieces && *room == PAGE_BYTES {
             true => read_linked(source, most, limit)?.map(|list| (list, Extent::Linked)),
@@ -345,7 +363,7 @@ fn read(
         has_pieces = matches!(extent, Extent::Pieces | Extent::Linked);
         let is_new = number == 0 || list != before;
         if is_new {
-            listing.add(&list);
+            listing.add(&list, of);
         }
         was_short &= extent == Extent::OnePiece && *room == PAGE_BYTES;
         let differs = number > 0 && is_new;
@@ -428,7 +446,7 @@ fn read_once(
             break if is_complete { Extent::OnePiece } else { Extent::Pieces };
         }
         pieces = pieces.saturating_add(1);
-        list.extend(piece.iter().map(|byte| char::from(*byte)));
+        add_text(&mut list, piece);
         if list.len() >= most {
             break Extent::TooLong;
         }
@@ -590,7 +608,7 @@ mod tests {
         meanwhile: impl FnMut(&mut Vec<String>),
     ) -> (Listing, usize) {
         let mut kernel = Kernel::of(list, meanwhile);
-        (read(&mut kernel, &mut PAGE_BYTES.clone(), by, by.is_none()).unwrap().0, kernel.reads)
+        (read(&mut kernel, &mut PAGE_BYTES.clone(), by, by.is_none(), "").unwrap().0, kernel.reads)
     }
 
     #[rstest]
@@ -690,7 +708,7 @@ mod tests {
             }
         };
         let mut kernel = Kernel::of(list(150, 20), change);
-        let (listing, _) = read(&mut kernel, &mut PAGE_BYTES.clone(), None, true).unwrap();
+        let (listing, _) = read(&mut kernel, &mut PAGE_BYTES.clone(), None, true, "").unwrap();
         assert_eq!((listing.locks, kernel.widened), (vec![held()], 0));
     }
 
@@ -728,7 +746,7 @@ mod tests {
         let mut room = PAGE_BYTES;
         let mut reads = [0; 2];
         for reads in &mut reads {
-            assert_eq!(read(&mut kernel, &mut room, None, true).unwrap().0.locks, [held()]);
+            assert_eq!(read(&mut kernel, &mut room, None, true, "").unwrap().0.locks, [held()]);
             *reads = std::mem::take(&mut kernel.reads);
         }
         let is_wide = most_room == PIECE_BYTES;
@@ -744,7 +762,7 @@ mod tests {
     #[case::long(list(3000, 20), false)]
     fn an_opening_of_a_short_list_is_known(#[case] list: Vec<String>, #[case] was_short: bool) {
         let mut kernel = Kernel::of(list, |_| ());
-        let known = read(&mut kernel, &mut PAGE_BYTES.clone(), None, true).unwrap().1;
+        let known = read(&mut kernel, &mut PAGE_BYTES.clone(), None, true, "").unwrap().1;
         assert_eq!(known, was_short);
     }
 
@@ -761,7 +779,7 @@ mod tests {
             piece += 1;
         };
         let mut kernel = Kernel { most_room: PAGE_BYTES, ..Kernel::of(whole.clone(), hide) };
-        let (listing, _) = read(&mut kernel, &mut PAGE_BYTES.clone(), None, true).unwrap();
+        let (listing, _) = read(&mut kernel, &mut PAGE_BYTES.clone(), None, true, "").unwrap();
         assert_eq!(listing.locks, [held()]);
     }
 
@@ -855,7 +873,7 @@ mod tests {
         #[case] kind: io::ErrorKind,
         #[case] error: Option<io::ErrorKind>,
     ) {
-        match read(&mut Failing(Some(kind)), &mut PAGE_BYTES.clone(), None, true) {
+        match read(&mut Failing(Some(kind)), &mut PAGE_BYTES.clone(), None, true, "") {
             Ok((listing, _)) => {
                 assert_eq!((error, listing.locks), (None, vec![held()]));
             }

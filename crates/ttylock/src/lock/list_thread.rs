@@ -145,7 +145,7 @@ fn keep_reading(shared: &Shared) {
         board.under_way = Some(began);
         drop(board);
 
-        let listing = read_list(&mut kept, None).map(Arc::new).map_err(|error| error.kind());
+        let listing = read_list(&mut kept, None, "").map(Arc::new).map_err(|error| error.kind());
         let ended = Instant::now();
 
         let mut board = shared.board();
