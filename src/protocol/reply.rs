@@ -188,7 +188,7 @@ impl Reply {
     pub fn encode(&self, identity: &Identity, line: &[u8]) -> String {
         let (host, Version(version)) = &*identity.names;
         let code = self.code();
-        let one = |text: &str| format!("{code} {text}\r\n");
+        let one = |text: &str| [&code.to_string(), " ", text, "\r\n"].concat();
         let reply = match self {
             Self::Greeting => one(&format!("{host} Lock File Server (Version {version}) ready")),
             Self::Okay => one("Command okay."),

@@ -1,12 +1,16 @@
 //! Names of temporary files, `PREFIX.PID.RANDOM.tmp`, which are not lock files in any convention.
 
 use std::ffi::{OsStr, OsString};
+use std::fmt::Write;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
 use crate::process::Pid;
 
 /// Sixteen hexadecimal digits that nobody else can foresee.
 const RANDOM_DIGITS: usize = 16;
+
+/// More than most names have.
+const USUAL_BYTES: usize = 64;
 
 /// A fresh name. Two calls never give the same but by a chance of one in 2^64; the file is
 /// created exclusively, so even that is noticed.
@@ -26,8 +30,10 @@ pub(crate) fn for_release(
 }
 
 fn named(prefix: impl AsRef<OsStr>, maker: Pid, random: u64) -> OsString {
-    let mut name = prefix.as_ref().to_owned();
-    name.push(format!(".{maker}.{random:0width$x}.tmp", width = RANDOM_DIGITS));
+    let mut name = OsString::with_capacity(USUAL_BYTES);
+    name.push(prefix);
+    // It takes any text.
+    let _ = write!(name, ".{maker}.{random:0width$x}.tmp", width = RANDOM_DIGITS);
     name
 }
 

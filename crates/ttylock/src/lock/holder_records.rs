@@ -95,7 +95,8 @@ impl WrittenFile {
     /// The name of a link about this file in the state directory.
     fn entry(self, start: &str) -> Option<Name> {
         let Identity { device, inode } = self.identity;
-        Name::new(format!("{start}.{device}.{inode}.{}", self.written))
+        let [device, inode, written] = [device, inode, self.written].map(|it| it.to_string());
+        Name::new([start, &device, &inode, &written].join("."))
     }
 
     fn from_text(text: &str, separator: char) -> Option<Self> {
