@@ -8,17 +8,20 @@ use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::fmt::{self, Display};
 use std::io::{self, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixDatagram;
 use std::panic;
 use std::time::{Duration, Instant};
 
+use nix::errno::Errno;
+use nix::sys::socket::{MsgFlags, send};
 use pidlockfile::ascii;
 use syslog::Facility;
 
 use crate::limits::LOG_LINES;
 use crate::peer::Peer;
 use crate::serve::admission::User;
-use crate::sys::SYSLOG;
+use crate::sys::{QUIETLY, SYSLOG};
 use ttylock::subordinate::owner_of;
 use ttylock::{Event, Weight};
 
@@ -89,13 +92,13 @@ impl Log {
         for _ in 0..2 {
             let Some(socket) = self.socket.take().or_else(|| self.open()) else { return };
             let line = message(self.facility, severity, &clean(line));
-            let ready = socket.set_nonblocking(hurries);
-            match ready.and_then(|()| socket.send(line.as_bytes())) {
+            let flags = if hurries { MsgFlags::MSG_DONTWAIT } else { MsgFlags::empty() };
+            match send(socket.as_raw_fd(), line.as_bytes(), flags | QUIETLY) {
                 Ok(_) => {
                     self.socket = Some(socket);
                     return;
                 }
-                Err(error) if is_stalled(&error) && !hurries => {
+                Err(Errno::EAGAIN | Errno::ETIMEDOUT) if !hurries => {
                     self.hurries_until = Instant::now().checked_add(HURRY);
                     return;
                 }
@@ -115,10 +118,6 @@ impl Log {
         self.absent_until = now.checked_add(ABSENCE).filter(|_| socket.is_none());
         socket
     }
-}
-
-fn is_stalled(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }
 
 /// Sends panics to syslog, and to standard error where that is not the client.
