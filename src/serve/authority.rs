@@ -73,10 +73,18 @@ impl Authority {
     }
 
     /// The process that a peer means by a number, if the peer may release the locks of that process.
-    pub(super) fn grant_release(&self, peer: &Peer, request: &Request) -> Result<Pid, Answer> {
+    pub(super) fn grant_release(
+        &self,
+        peer: &Peer,
+        request: &Request,
+        table: &Table,
+    ) -> Result<Pid, Answer> {
         let pid = self.meant(peer, request)?;
-        let (users, alive) =
-            (|| users(pid, ProcessStatus::of(pid).as_ref()), || process::lives(pid));
+        let status = || match table.observed(pid) {
+            Some(process) => process.status().and_then(ProcessStatus::of_file),
+            None => ProcessStatus::of(pid),
+        };
+        let (users, alive) = (|| users(pid, status().as_ref()), || process::lives(pid));
         let named = peer.may_name(users, alive, Purpose::Release, self.rule);
         named.map(|()| pid).map_err(|why| refused(&Request { pid, ..request.clone() }, why))
     }

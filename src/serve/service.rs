@@ -196,7 +196,7 @@ impl Service {
         Pass { device, from, to }: Pass,
     ) -> Result<(Pid, Granted), Answer> {
         let given = Request { device: device.clone(), pid: from };
-        let from = self.authority.grant_release(client.peer()?, &given)?;
+        let from = self.authority.grant_release(client.peer()?, &given, &self.table)?;
         Ok((from, self.grant_taking(client, Request { device, pid: to })?))
     }
 
@@ -217,7 +217,8 @@ impl Service {
     }
 
     fn unlock(&mut self, client: &mut Client, request: Request) -> Answer {
-        let granted = client.peer().and_then(|peer| self.authority.grant_release(peer, &request));
+        let Self { authority, table, .. } = &*self;
+        let granted = client.peer().and_then(|peer| authority.grant_release(peer, &request, table));
         match granted {
             Ok(pid) => self.release(&Request { pid, ..request }, client.under_way()),
             Err(refusal) => refusal,

@@ -93,7 +93,10 @@ const STATUS_BYTES: usize = 4096;
 
 /// `/proc/PID/status` of one process at one time.
 #[derive(Debug)]
-pub(crate) struct ProcessStatus(String);
+pub(crate) struct ProcessStatus {
+    status: String,
+    users: Option<Ids>,
+}
 
 fn open_status(pid: Pid) -> Option<File> {
     File::open(format!("/proc/{pid}/status")).ok()
@@ -134,17 +137,18 @@ impl ProcessStatus {
     /// The same of one process, by its open file.
     pub(crate) fn of_file(status: &File) -> Option<Self> {
         let status = read_status(status)?;
-        Some(status).filter(|it| !it.is_empty() && !process::has_ended_in(it)).map(Self)
+        let users = Ids::in_status(&status, "Uid:");
+        (!status.is_empty() && !process::has_ended_in(&status)).then_some(Self { status, users })
     }
 
     /// Its users.
     pub(crate) fn users(&self) -> Option<Ids> {
-        Ids::in_status(&self.0, "Uid:")
+        self.users
     }
 
     /// Its users and groups.
     pub(crate) fn credentials(&self) -> Option<Credentials> {
-        credentials_in(&self.0)
+        credentials_in(&self.status)
     }
 }
 

@@ -243,17 +243,16 @@ impl Applicant {
         machine: &mut Machine,
         pid: Pid,
     ) -> Self {
-        let applicant = match Self::known(last.as_ref(), pid) {
-            Some(process) => Self { process: Arc::clone(process), user: None },
-            None => Self::observe(machine, pid),
-        };
+        let applicant =
+            Self::known(last.as_ref(), pid).unwrap_or_else(|| Self::observe(machine, pid));
         *last = Some(Arc::clone(&applicant.process));
         applicant
     }
 
     /// The process that has asked last, if it has this number and lives.
-    pub(crate) fn known(last: Option<&Arc<Observed>>, pid: Pid) -> Option<&Arc<Observed>> {
-        last.filter(|it| it.identity().pid == pid && it.is_there())
+    pub(crate) fn known(last: Option<&Arc<Observed>>, pid: Pid) -> Option<Self> {
+        let known = last.filter(|it| it.identity().pid == pid && it.is_there());
+        known.map(|process| Self { process: Arc::clone(process), user: None })
     }
 
     /// The user of the process as it was read since, so that it is not read again; `None` if it was not.

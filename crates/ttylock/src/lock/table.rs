@@ -222,6 +222,12 @@ impl Table {
         Applicant::observe_again(observed, machine, pid)
     }
 
+    /// The process that was observed last, if it has this number and lives.
+    #[must_use]
+    pub fn observed(&self, pid: Pid) -> Option<Applicant> {
+        Applicant::known(self.state.observed.as_ref(), pid)
+    }
+
     /// The real name of a resolved device, and the files that may keep it busy.
     #[must_use]
     pub fn files_of(&self, resolved: &ResolvedDevice) -> Option<DeviceFiles> {
