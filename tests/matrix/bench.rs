@@ -212,7 +212,9 @@ impl<'a> Bench<'a> {
 
     /// The lock files of all names; not what mgetty, Qt and socat make on the way to one, with an ending of its own.
     pub(crate) fn lock_files(&self) -> Vec<LockFile> {
-        let is_lock = |it: &str| it.strip_prefix("LCK..").is_some_and(|name| !name.contains('.'));
+        let is_under_way =
+            |it: &str| it.strip_prefix("LCK..").is_some_and(|name| name.contains('.'));
+        let is_lock = |it: &str| it.starts_with("LCK") && !is_under_way(it);
         let read = |name: String| {
             let path = format!("{LOCK_DIR}/{name}");
             let inode = fs::symlink_metadata(self.sandbox.path(&path)).ok()?.ino();
