@@ -31,17 +31,22 @@ pub fn read() {
     *RANGES.write().unwrap_or_else(PoisonError::into_inner) = ranges;
 }
 
-/// For tests: these ranges besides.
+/// For tests: these ranges besides, whatever is read of this machine.
 #[cfg(test)]
 pub(crate) fn add(subuid: &str) {
-    let mut ranges = RANGES.write().unwrap_or_else(PoisonError::into_inner);
+    let mut ranges = ADDED.write().unwrap_or_else(PoisonError::into_inner);
     ranges.extend(parse(subuid, ""));
     ranges.sort_by_key(|range| range.first);
 }
 
+#[cfg(test)]
+static ADDED: RwLock<Vec<Range>> = RwLock::new(Vec::new());
+
 /// The user who counts for this one: the owner of its range, or itself.
 #[must_use]
 pub fn owner_of(uid: u32) -> u32 {
+    #[cfg(test)]
+    let uid = owner_in(&ADDED.read().unwrap_or_else(PoisonError::into_inner), uid);
     owner_in(&RANGES.read().unwrap_or_else(PoisonError::into_inner), uid)
 }
 
