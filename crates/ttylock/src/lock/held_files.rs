@@ -38,6 +38,8 @@ pub(super) enum Again {
 pub struct HeldFiles {
     limit: usize,
     holders: BTreeMap<ProcessIdentity, HolderFiles>,
+    /// How many of the files are of each user.
+    counts: BTreeMap<User, usize>,
     fresh: BTreeSet<ProcessIdentity>,
 }
 
@@ -86,17 +88,18 @@ impl HeldFiles {
     /// Lists the names of a lock file, if there is room for all of them, also among those of this user.
     pub(super) fn add(&mut self, names: &[Name], who: &ProcessIdentity, user: User) {
         let user = user.map(owner_of);
-        let listed = || self.holders.values().flat_map(|held| &held.files);
-        let of_user = || listed().filter(|(_, it)| **it == user).count();
+        let all = self.counts.values().sum();
+        let of_user = self.counts.entry(user).or_default();
         let fits = |count: usize, limit: usize| count.saturating_add(names.len()) <= limit;
-        if !fits(listed().count(), self.limit)
-            || user != Some(0) && !fits(of_user(), WATCHED_FILES_OF_A_USER)
-        {
+        if !fits(all, self.limit) || user != Some(0) && !fits(*of_user, WATCHED_FILES_OF_A_USER) {
             return;
         }
         let files = &mut self.holders.entry(who.clone()).or_default().files;
         for name in names {
-            files.entry(name.clone()).or_insert(user);
+            files.entry(name.clone()).or_insert_with(|| {
+                *of_user = of_user.saturating_add(1);
+                user
+            });
         }
         self.fresh.insert(who.clone());
     }
@@ -104,7 +107,13 @@ impl HeldFiles {
     /// These files are no longer of a process of this number.
     pub(super) fn forget(&mut self, names: &[Name], pid: Pid) {
         self.holders.retain(|who, held| {
-            held.files.retain(|name, _| who.pid != pid || !names.contains(name));
+            held.files.retain(|name, user| {
+                let stays = who.pid != pid || !names.contains(name);
+                if !stays {
+                    uncount(&mut self.counts, *user);
+                }
+                stays
+            });
             !held.files.is_empty()
         });
     }
@@ -120,9 +129,12 @@ impl HeldFiles {
         let Some(held) = self.holders.get_mut(who) else { return };
         let attempts = held.attempts.get_or_insert(Attempts::since(now));
         let mut latest = None;
-        held.files.retain(|name, _| {
+        held.files.retain(|name, user| {
             let again = try_remove(name, attempts.backoff);
             latest = latest.max(again);
+            if again.is_none() {
+                uncount(&mut self.counts, *user);
+            }
             again.is_some()
         });
         match latest {
@@ -169,6 +181,13 @@ impl HeldFiles {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.holders.is_empty()
+    }
+}
+
+/// One file of this user is no longer listed.
+fn uncount(counts: &mut BTreeMap<User, usize>, user: User) {
+    if let Some(count) = counts.get_mut(&user) {
+        *count = count.saturating_sub(1);
     }
 }
 
@@ -287,5 +306,14 @@ mod tests {
         let files = [1000, 1001, 0].map(|user| take(&mut held, &of(user)).len());
         assert_eq!(files, [ALL, NAMES_OF_A_LOCK, 3 * ALL - NAMES_OF_A_LOCK]);
         assert!(held.is_empty() && held.take_fresh().is_empty());
+        // What has gone leaves room.
+        for _ in 0..2 {
+            (0..LOCKS_OF_A_USER).for_each(|lock| add(&mut held, lock, 1000));
+            assert_eq!(take(&mut held, &of(1000)).len(), ALL);
+            (0..LOCKS_OF_A_USER).for_each(|lock| add(&mut held, lock, 1000));
+            let listed: Vec<Name> = held.holders[&of(1000)].files.keys().cloned().collect();
+            assert_eq!(listed.len(), ALL);
+            held.forget(&listed, of(1000).pid);
+        }
     }
 }
