@@ -1179,6 +1179,9 @@ fn five_files() -> (Machine, Holder, Holder) {
 const CHANGES: [&str; 7] =
     ["renameat2", "linkat", "unlinkat", "symlinkat", "flock", "pwrite64", "fchmod"];
 
+/// Where a deed that searches looks besides.
+const SEARCHED: &str = "spool/uucp";
+
 /// One deed in a process of its own, under strace: what it said, if it came to that, and how often it
 /// made each kind of call.
 fn deed(
@@ -1241,13 +1244,17 @@ fn one_deed() {
     let words = std::env::var("LFPD_TEST_DEED").unwrap();
     let words: Vec<&str> = words.split(' ').collect();
     let pids: Vec<u32> = words.iter().skip(1).map(|word| word.parse().unwrap()).collect();
-    let mut table = Table::new(layout_below(&root));
+    let mut layout = layout_below(&root);
+    if words[0] == "search" {
+        layout = searching(layout, root.join(SEARCHED));
+    }
+    let mut table = Table::new(layout);
     if words[0].starts_with("daemon") {
         table.keep_open(16);
     }
     let answer = match words[0].trim_start_matches("daemon-") {
         "pass" => table.pass(&pass("ttyS0", pids[0], pids[1])),
-        "lock" => table.lock(&request("ttyS0", pids[0])),
+        "lock" | "search" => table.lock(&request("ttyS0", pids[0])),
         _ => table.unlock(&request("ttyS0", pids[0])),
     };
     fs::write(root.join("said"), format!("{:?}", answer.outcome())).unwrap();
@@ -1512,6 +1519,34 @@ fn a_complete_hand_over_is_not_undone_by_what_cannot_be_read(
     };
     let failed = (1..).take_while(|at| lock(*at).contains("INJECTED")).count();
     assert!(failed > 0);
+}
+
+/// Another program holds the port by a file where locks are only searched. If that directory cannot be opened or looked at
+/// just now, the port is not taken.
+#[rstest]
+#[ignore = "needs programs: tests/run"]
+fn a_lock_in_a_searched_directory_counts_if_it_cannot_be_looked_at(
+    #[values("?open", "openat", "?stat", "newfstatat", "statx")] call: &str,
+    #[values(SEARCHED, "spool")] at: &str,
+) {
+    let (machine, holder) = (Machine::new(), Holder::new());
+    let lock = machine.path(SEARCHED).join("LCK..ttyS0");
+    fs::create_dir_all(lock.parent().unwrap()).unwrap();
+    fs::write(&lock, decimal(holder.pid())).unwrap();
+    let place = machine.path(at).display().to_string();
+    let ask = |fault: Option<&str>| deed(&machine, "search", [own(), 0], fault).0.unwrap();
+    for error in ["ENFILE", "ENOMEM"] {
+        for when in 1.. {
+            let said = ask(Some(&format!("{call}:error={error}:when={when}@{place}")));
+            assert_ne!(said, "Done", "{error} {when}");
+            if !trace(&machine).contains("INJECTED") {
+                break;
+            }
+        }
+    }
+    assert_eq!(ask(None), "Busy");
+    fs::remove_file(lock).unwrap();
+    assert_eq!(ask(None), "Done");
 }
 
 /// A hand-over was cut short, and one of its files cannot be given back just now: then the receiver's UNLOCK

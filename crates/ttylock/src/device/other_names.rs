@@ -11,7 +11,7 @@
 //! of `/dev` are read (not those of its subdirectories, which belong to udev).
 
 use std::collections::BTreeMap;
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -110,15 +110,19 @@ impl Links {
     pub fn of(dev_dir: &Path) -> io::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = rustix::fs::open(dev_dir, flags, Mode::empty())?;
-        let mut links = Vec::new();
+        let mut links = Ok(Vec::new());
         sys::each_entry(&directory, |name, kind| {
             // Not all file systems say what an entry is.
             let may_be_link = matches!(kind, FileType::Symlink | FileType::Unknown);
-            if links.len() < LINKS && may_be_link && !is_of_every_system(name) {
-                links.extend(link(&directory, name));
+            let Ok(known) = &mut links else { return };
+            if known.len() < LINKS && may_be_link && !is_of_every_system(name) {
+                match link(&directory, name) {
+                    Ok(link) => known.extend(link),
+                    Err(error) => links = Err(error),
+                }
             }
         })?;
-        Ok(Self(links))
+        links.map(Self)
     }
 
     /// The names of all links that lead to the real node of the device, in one hop or several, relative to `dev_dir`.
@@ -144,9 +148,10 @@ fn is_of_every_system(name: &CStr) -> bool {
 }
 
 /// `None` if it is no link, or if it or its target is no text.
-fn link(directory: impl AsFd, name: &CStr) -> Option<Link> {
-    let target = rustix::fs::readlinkat(directory, name, Vec::new()).ok()?;
-    Some((name.to_str().ok()?.to_owned(), target.into_string().ok()?))
+fn link(directory: impl AsFd, name: &CStr) -> io::Result<Option<Link>> {
+    let target = sys::unless_hidden(rustix::fs::readlinkat(directory, name, Vec::new()))?;
+    let text = |target: CString| Some((name.to_str().ok()?.to_owned(), target.into_string().ok()?));
+    Ok(target.and_then(text))
 }
 
 /// The directories of links that a process has read, in one device directory. From the second time on, a directory is read

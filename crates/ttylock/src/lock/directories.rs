@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::ffi::{CStr, OsStr};
 use std::fmt;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -112,18 +112,19 @@ impl Directories {
     /// Opens the directory that is written, and all others that exist.
     ///
     /// # Errors
-    /// If the directory that is written cannot be opened. The others are optional.
-    pub(crate) fn all(own: &Path, others: &[PathBuf]) -> Result<Self, pidlockfile::Error> {
+    /// If the directory that is written cannot be opened. The others are optional. But if one cannot be opened for lack of
+    /// descriptors or memory, a lock in it would not be met as long as these stay open, and none is opened.
+    pub(crate) fn all(own: &Path, others: &[PathBuf]) -> io::Result<Self> {
         let mut open = Self { own: Place::open(own)?, others: Vec::new() };
         let mut met: Vec<Met<'_>> = Vec::new();
         for path in others.iter().filter(|path| path.as_os_str() != open.own.path.as_os_str()) {
             let above = path.parent().unwrap_or(Path::new("/"));
-            let seen = open.above(above, &met);
+            let seen = open.above(above, &met)?;
             let this = Met { above, seen, name: path.file_name() };
             let is_new = !met.iter().any(|it| it.is_one_with(&this));
             met.push(this);
             let Some(above) = seen.filter(|_| is_new) else { continue };
-            let Some(place) = open_searched(path, &above, &open.own) else { continue };
+            let Some(place) = open_searched(path, &above, &open.own)? else { continue };
             let identity = place.directory.identity();
             if open.each().any(|known| known.directory.identity() == identity) {
                 continue;
@@ -138,19 +139,19 @@ impl Directories {
 
     /// The directory above a searched one. Most are looked at once, the one that is written not at all, and one that is below
     /// a missing one is missing, too. Names are compared as text: as paths, it takes as long as to look at the directory.
-    fn above(&self, path: &Path, met: &[Met<'_>]) -> Option<Above> {
+    fn above(&self, path: &Path, met: &[Met<'_>]) -> io::Result<Option<Above>> {
         if path.as_os_str() == self.own.path.as_os_str() {
-            return Some(Above::of(&self.own.directory));
+            return Ok(Some(Above::of(&self.own.directory)));
         }
         let known = |path: &Path| met.iter().find(|it| it.above.as_os_str() == path.as_os_str());
         if let Some(known) = known(path) {
-            return known.seen;
+            return Ok(known.seen);
         }
         if path.parent().and_then(known).is_some_and(|above| above.seen.is_none()) {
-            return None;
+            return Ok(None);
         }
-        let Status { identity, mode, owner, .. } = Status::of_path(path).ok()?;
-        Some(Above { identity, mode, owner })
+        let seen = sys::unless_hidden(Status::of_path(path))?;
+        Ok(seen.map(|Status { identity, mode, owner, .. }| Above { identity, mode, owner }))
     }
 
     /// From now on, locks in any of them are broken and removed only in this gate.
@@ -224,29 +225,30 @@ impl Above {
 
 /// Opens a directory that is only searched, but only if root, this user and the owner of the lock directory alone control
 /// it: a file system in user space may never answer. `None` also if it is seen to be the lock directory.
-fn open_searched(path: &Path, above: &Above, own: &Place) -> Option<Place> {
+fn open_searched(path: &Path, above: &Above, own: &Place) -> io::Result<Option<Place>> {
     let is_trusted = |owner: u32| {
         owner == 0 || owner == own.directory.owner() || owner == rustix::process::geteuid().as_raw()
     };
     let name = path.file_name();
     let opened = if above.mode & 0o002 == 0 && is_trusted(above.owner) {
         // As a rule, another path to the lock directory has the same last name. To look takes a call, and to open it three.
-        if name == own.path.file_name()
-            && Status::of_path(path).ok()?.identity == own.directory.identity()
-        {
-            return None;
+        if name == own.path.file_name() {
+            match sys::unless_hidden(Status::of_path(path))? {
+                Some(seen) if seen.identity != own.directory.identity() => {}
+                Some(_) | None => return Ok(None),
+            }
         }
         sys::open_examined(|| open_directory(path))
     } else {
         // Other users may decide where names lead there: nothing below it is followed.
-        let name = name?;
+        let Some(name) = name else { return Ok(None) };
         sys::open_examined(|| match above.identity == own.directory.identity() {
             true => Ok(sys::open_below(&own.directory, name)?),
             false => Ok(sys::open_below(open_directory(path.parent().unwrap_or(path))?, name)?),
         })
     };
-    let opened = opened.ok()?;
-    is_trusted(opened.0.owner()).then(|| Place::of(opened, path, Role::Searched))
+    let opened = sys::unless_hidden(opened)?.filter(|opened| is_trusted(opened.0.owner()));
+    Ok(opened.map(|opened| Place::of(opened, path, Role::Searched)))
 }
 
 impl Place {

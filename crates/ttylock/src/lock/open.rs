@@ -37,7 +37,7 @@ pub fn has_open(pid: Pid, node: &Node) -> io::Result<Option<bool>> {
     match Descriptors::of(pid).and_then(|mut descriptors| descriptors.next_of(node)) {
         Ok(number) => Ok(Some(number.is_some())),
         Err(error) if has_gone(&error) => Ok(Some(false)),
-        Err(error) if is_lack_of_room(&error) => Err(error),
+        Err(error) if sys::is_lack_of_room(&error) => Err(error),
         Err(_) => Ok(None),
     }
 }
@@ -45,11 +45,6 @@ pub fn has_open(pid: Pid, node: &Node) -> io::Result<Option<bool>> {
 /// Whether the descriptor or the whole process has gone meanwhile.
 pub(super) fn has_gone(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::NOENT | Errno::SRCH))
-}
-
-fn is_lack_of_room(error: &io::Error) -> bool {
-    let errno = Errno::from_io_error(error);
-    matches!(errno, Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM))
 }
 
 /// The descriptors of exactly one process: a later process with its number has others.
@@ -347,7 +342,7 @@ mod tests {
         let mut limited = Descriptors::of(Pid::this()).unwrap();
         limited.left = 100;
         let hidden = limited.next_of(&closed).unwrap_err();
-        assert!(!has_gone(&hidden) && !is_lack_of_room(&hidden), "{hidden}");
+        assert!(!has_gone(&hidden) && !sys::is_lack_of_room(&hidden), "{hidden}");
     }
 
     #[rstest]
@@ -379,12 +374,13 @@ mod tests {
     #[case::anothers(Errno::ACCESS, [false, false])]
     #[case::no_descriptor(Errno::MFILE, [false, true])]
     #[case::no_descriptor_of_the_machine(Errno::NFILE, [false, true])]
+    #[case::no_memory(Errno::NOMEM, [false, true])]
     fn an_error_says_why_a_process_cannot_be_examined(
         #[case] errno: Errno,
         #[case] why: [bool; 2],
     ) {
         let error = errno.into();
-        assert_eq!([has_gone(&error), is_lack_of_room(&error)], why);
+        assert_eq!([has_gone(&error), sys::is_lack_of_room(&error)], why);
     }
 
     /// Also for an ordinary user, if somebody has looked at the process between its end and its parent's wait(2).

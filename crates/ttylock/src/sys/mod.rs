@@ -6,6 +6,7 @@ use std::os::fd::AsFd;
 use std::path::Path;
 
 use rustix::fs::FileType;
+use rustix::io::Errno;
 
 use crate::device::Numbers;
 
@@ -37,6 +38,23 @@ pub(crate) struct Seen {
 impl Seen {
     pub(crate) fn kind(&self) -> FileType {
         kind_in(self.mode).map_or(FileType::Unknown, FileType::from_raw_mode)
+    }
+}
+
+/// Whether there was no descriptor or no memory at that moment: nothing is known of what was asked for.
+pub(crate) fn is_lack_of_room(error: &io::Error) -> bool {
+    let errno = Errno::from_io_error(error);
+    matches!(errno, Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM))
+}
+
+/// `None` for what is not there, is of another kind, or may not be looked at.
+///
+/// # Errors
+/// It [may be there](is_lack_of_room).
+pub(crate) fn unless_hidden<T, E: Into<io::Error>>(found: Result<T, E>) -> io::Result<Option<T>> {
+    match found.map_err(E::into) {
+        Err(error) if is_lack_of_room(&error) => Err(error),
+        found => Ok(found.ok()),
     }
 }
 
@@ -89,4 +107,26 @@ pub(crate) fn is_exclusive(_terminal: impl AsFd) -> io::Result<bool> {
 /// As wide as the system has it: 16 bits on some, in which all of it fits.
 fn kind_in<N: TryFrom<u32>>(mode: u32) -> Option<N> {
     N::try_from(mode & 0xffff).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    /// A directory or link that cannot be looked at for a moment must not pass for one that is not there.
+    #[rstest]
+    #[case::absent(Errno::NOENT, true)]
+    #[case::forbidden(Errno::ACCESS, true)]
+    #[case::of_another_kind(Errno::NOTDIR, true)]
+    #[case::no_link(Errno::INVAL, true)]
+    #[case::of_a_dead_server(Errno::STALE, true)]
+    #[case::no_descriptor(Errno::MFILE, false)]
+    #[case::no_descriptor_of_the_machine(Errno::NFILE, false)]
+    #[case::no_memory(Errno::NOMEM, false)]
+    fn only_what_is_surely_hidden_counts_as_absent(#[case] errno: Errno, #[case] is_hidden: bool) {
+        let found = unless_hidden(Err::<(), _>(errno));
+        assert_eq!(found.as_ref().ok(), is_hidden.then_some(&None));
+        assert_eq!(unless_hidden(Ok::<_, Errno>(7)).unwrap(), Some(7));
+    }
 }

@@ -1,5 +1,6 @@
 //! What one process knows and keeps of the locks of the machine, and the events of the request that it serves.
 
+use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -184,7 +185,7 @@ impl State {
         self.guards.keep(&names, &holder.who, published, most);
     }
 
-    pub(super) fn cannot_write(&mut self, error: &pidlockfile::Error) -> Stop {
+    pub(super) fn cannot_write(&mut self, error: &impl Display) -> Stop {
         self.say(Weight::Warning, format!("no lock can be written: {error}"));
         Stop::Denied
     }
