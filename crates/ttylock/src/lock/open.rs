@@ -37,8 +37,7 @@ pub fn has_open(pid: Pid, node: &Node) -> io::Result<Option<bool>> {
     match Descriptors::of(pid).and_then(|mut descriptors| descriptors.next_of(node)) {
         Ok(number) => Ok(Some(number.is_some())),
         Err(error) if has_gone(&error) => Ok(Some(false)),
-        Err(error) if sys::is_lack_of_room(&error) => Err(error),
-        Err(_) => Ok(None),
+        Err(error) => sys::unless_hidden(Err(error)),
     }
 }
 
